@@ -84,7 +84,7 @@ class EndToEnd:
 class Secrets:
     """The same secret for every job."""
 
-    def secrets_of(self, run: Launch) -> tuple[bytes, ...]:
+    def find_secrets(self, run: Launch) -> tuple[bytes, ...]:
         """Return the secret."""
         return (SECRET,)
 

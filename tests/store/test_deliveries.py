@@ -13,7 +13,7 @@ import pytest
 from tests.support.factories import DAY, MINUTE, NOW, SECOND, FalseClock, alone, ended, given_held, look
 from tests.support.interruptions import cancel_at_each_await, fail_at_each_call
 from tests.support.waiting import PATIENCE
-from wakeful.deliver.channels import ACCEPTED, ChannelMessage, Channels, SendResult
+from wakeful.deliver.channels import ACCEPTED, ChannelMessage, ChannelSender, SendResult
 from wakeful.deliver.deliverer import Deliverer
 from wakeful.store.accounts import AgentRow
 from wakeful.store.deliveries import DeliveryResult, TakenDelivery
@@ -188,7 +188,7 @@ async def test_finishing_no_deliveries_is_a_no_op(store: Store) -> None:
     assert await store.finish_deliveries(NOW, "w1", []) == set()
 
 
-class _Accepting(Channels):
+class _Accepting(ChannelSender):
     """Channels that accept every message."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ class Secrets:
     def __init__(self, *secrets: bytes) -> None:
         self.secrets = secrets
 
-    def secrets_of(self, run: Launch) -> tuple[bytes, ...]:
+    def find_secrets(self, run: Launch) -> tuple[bytes, ...]:
         return self.secrets
 
 

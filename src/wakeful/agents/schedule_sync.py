@@ -252,7 +252,7 @@ class ScheduleSync(Loop):
         self._unblocked: dict[tuple[str, str], int] = {}
         #: instances that could not be changed, and until when they are left alone
         self._aside: dict[tuple[str, str, str], int] = {}
-        store.listen(self._notified)
+        store.listen(self._on_notify)
 
     async def step(self) -> int | None:
         """Change one batch of instances of each class. Returns a near time while there are more."""
@@ -268,7 +268,7 @@ class ScheduleSync(Loop):
                 )
             except Exception:
                 log.exception("schedules.failed", workspace=each.workspace, agent=each.agent)
-            self.progressed()
+            self.report_progress()
         return now_ms if more else None
 
     async def _sync(self, registered: ClassKey, now_ms: int) -> bool:
@@ -315,7 +315,7 @@ class ScheduleSync(Loop):
         for start in range(0, len(names), _AT_ONCE):
             some = names[start : start + _AT_ONCE]
             done += sum(await asyncio.gather(*(self._change_one(name, declared, now_ms) for name in some)))
-            self.progressed()
+            self.report_progress()
         return done
 
     async def _change_one(self, name: str, declared: DeclaredSchedules, now_ms: int) -> bool:
@@ -347,7 +347,7 @@ class ScheduleSync(Loop):
                 log.info("instances.unblocked", workspace=workspace, agent=agent, instances=len(older))
             after = agent, rows[-1].name
 
-    def _notified(self, topic: str) -> None:
+    def _on_notify(self, topic: str) -> None:
         if topic == INSTANCES_TOPIC:
             self.wake()
 

@@ -36,7 +36,7 @@ class TurnStarter(Loop):
         self._tick_ms = tick_ms
         #: when to search again at the earliest, by the clock of the event loop
         self._search_from = 0.0
-        store.listen(self._notified)
+        store.listen(self._on_notify)
 
     async def step(self) -> int | None:
         """Start one batch of turns. Returns when the next session is due, or when to check again."""
@@ -74,6 +74,6 @@ class TurnStarter(Loop):
             )  # fmt: skip
         return update
 
-    def _notified(self, topic: str) -> None:
+    def _on_notify(self, topic: str) -> None:
         if topic == "sessions":
             self.wake()

@@ -23,7 +23,7 @@ from wakeful.app.runs import Runs
 from wakeful.app.suggestions import Suggestions
 from wakeful.client.scheduler import Scheduler
 from wakeful.cron import zone
-from wakeful.deliver.channels import Channels
+from wakeful.deliver.channels import ChannelSender
 from wakeful.deliver.deliverer import Deliverer
 from wakeful.deliver.launcher import ChannelLauncher
 from wakeful.document import Defaults, read_definition
@@ -137,7 +137,7 @@ class Wakeful:
             CommandAllowlist(settings.commands if commands is None else commands),
             EnvironmentAllowlist(settings.command_env if command_env is None else command_env),
         )
-        self._channels = Channels(settings.channels)
+        self._channels = ChannelSender(settings.channels)
         chat = chat_launcher(settings, guard, self.store.clock, metrics.record_chat)
         queue = queue_launcher(settings, metrics.record_message)
         self._launchers = LauncherRegistry(
@@ -423,7 +423,7 @@ def _config(settings: Settings) -> EngineConfig:
 
 def _part_of(config: EngineConfig, share: ProcessShare) -> EngineConfig:
     """Return the configuration with this process's part of each lane."""
-    return replace(config, lanes={lane: share.part_of(size) for lane, size in config.lanes.items()})
+    return replace(config, lanes={lane: share.divide_lane(size) for lane, size in config.lanes.items()})
 
 
 def _defaults(settings: Settings) -> Defaults:

@@ -17,7 +17,7 @@ from wakeful.cli.arguments import job_names
 from wakeful.cli.concurrency import for_each
 from wakeful.cli.exit_codes import OK, exit_code, find_exit_code
 from wakeful.cli.output import full_name, print_error
-from wakeful.cli.session import Session
+from wakeful.cli.session import CliSession
 from wakeful.cli.unknown_names import UnknownName
 from wakeful.client.types import BulkResultShape, BulkRunsShape, JobFailureShape, JobIdShape, JobShape
 from wakeful.errors import InvalidArgument, NotFound, WakefulError
@@ -72,7 +72,7 @@ class Filter(NamedTuple):
 
 
 def read_filter(
-    s: Session, verb: str, names: Sequence[str] | None, label: Sequence[str] | None, all_: bool
+    s: CliSession, verb: str, names: Sequence[str] | None, label: Sequence[str] | None, all_: bool
 ) -> Filter | None:
     """Return the filter of a command; None if it names jobs. InvalidArgument if it does neither or both."""
     if names:
@@ -87,7 +87,7 @@ def read_filter(
     return Filter(s.agent, tuple(label or ()))
 
 
-async def named_jobs(s: Session, names: Sequence[str]) -> list[JobShape]:
+async def named_jobs(s: CliSession, names: Sequence[str]) -> list[JobShape]:
     """Return the jobs of these names. One error lists all names that are unknown."""
 
     async def get(name: str) -> JobShape:
@@ -113,7 +113,7 @@ def build_selection(only: Filter) -> dict[str, Json]:
 
 
 async def find_jobs(
-    s: Session,
+    s: CliSession,
     verb: str,
     only: Filter | None,
     names: Sequence[str],
@@ -132,7 +132,7 @@ async def find_jobs(
 
 
 async def request_in_parts(
-    s: Session,
+    s: CliSession,
     jobs: Sequence[JobIdShape],
     request: Callable[[dict[str, Json]], Awaitable[T]],
 ) -> tuple[list[T], WakefulError | None]:
@@ -154,7 +154,7 @@ async def request_in_parts(
     return results, None
 
 
-def confirm(s: Session, verb: str, only: Filter, jobs: Sequence[JobIdShape], *, yes: bool) -> bool:
+def confirm(s: CliSession, verb: str, only: Filter, jobs: Sequence[JobIdShape], *, yes: bool) -> bool:
     """Say how many jobs a filter finds, and return whether the operation goes on.
 
     Without a terminal and without --yes it is refused. Without jobs there is nothing to do.

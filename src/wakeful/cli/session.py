@@ -1,7 +1,7 @@
 """The options, client and output that every command shares.
 
-A command is an async function of a `Session` and its own arguments. The decorator `command` adds the shared
-options, runs the function and turns its result into the exit code.
+A command is an async function of a `CliSession` and its own arguments. The decorator `command` adds the
+shared options, runs the function and turns its result into the exit code.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from wakeful.values.ids import is_id
 P = ParamSpec("P")
 #: What remains to be done after the event loop of the command has ended; returns the exit code.
 Afterwards = Callable[[], int]
-Command = Callable[Concatenate["Session", P], Awaitable[int | Afterwards | None]]
+Command = Callable[Concatenate["CliSession", P], Awaitable[int | Afterwards | None]]
 
 _CONNECTION: Final = "Connection"
 KEY_PREFIX: Final = "wk_"
@@ -89,7 +89,7 @@ _COMMON: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class CliSession:
     """One call of a command: its client, output, workspace and agent."""
 
     client: RestClient
@@ -233,7 +233,7 @@ async def _invoke(
         raise InvalidArgument("--key takes the file of a private key; set an API key as WAKEFUL_KEY")
     client = RestClient(_text(server), workspace=workspace, cert=cert, cert_key=cert_key, ca=ca)
     async with client:
-        session = Session(client, Output(as_json), workspace, _text(agent))
+        session = CliSession(client, Output(as_json), workspace, _text(agent))
         try:
             return await function(session, **options) or 0
         except NotFound as error:

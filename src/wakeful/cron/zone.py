@@ -70,7 +70,7 @@ class Zone:
             self.reach(utc)
         return self.offsets[bisect_right(self.starts, utc) - 1]
 
-    def utc_of(self, wall: datetime) -> datetime:
+    def to_utc(self, wall: datetime) -> datetime:
         """Return the instant of a naive wall time: the first of two; in a gap, the first instant after it."""
         if wall.tzinfo is not None:
             raise ValueError("a wall time must be naive")

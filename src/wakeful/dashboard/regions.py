@@ -102,13 +102,13 @@ class RegionCache:
         if making is None or not _shows(making.position, after):
             task = asyncio.ensure_future(self._make(key, make, position))
             self._making[key] = making = _Making(position, task)
-            task.add_done_callback(lambda _: self._made(key, task))
+            task.add_done_callback(lambda _: self._finish_region(key, task))
         made = await asyncio.shield(making.task)
         if isinstance(made, _Kept):
             return made.response(gzip)
         return Response(made.body, made.status_code, dict(made.headers))
 
-    def _made(self, key: Key, task: asyncio.Task[Response | _Kept]) -> None:
+    def _finish_region(self, key: Key, task: asyncio.Task[Response | _Kept]) -> None:
         if key in self._making and self._making[key].task is task:
             del self._making[key]
 

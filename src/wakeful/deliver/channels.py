@@ -91,7 +91,7 @@ class SendResult(NamedTuple):
 ACCEPTED: Final = SendResult("accepted")
 
 
-class Channels:
+class ChannelSender:
     """The channels of this process, by name. Raises InvalidArgument for a URL that Apprise does not know."""
 
     def __init__(self, urls: Mapping[str, str]) -> None:

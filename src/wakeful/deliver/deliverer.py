@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from wakeful.deliver.channels import ChannelMessage, Channels, SendResult
+from wakeful.deliver.channels import ChannelMessage, ChannelSender, SendResult
 from wakeful.engine.loop import Loop
 from wakeful.engine.tracing import Tracing
 from wakeful.errors import InvalidArgument, ResourceExhausted
@@ -55,7 +55,7 @@ class Deliverer(Loop):
         self,
         store: Store,
         clock: Clock,
-        channels: Channels,
+        channels: ChannelSender,
         on_attempt: Callable[[str], None],
         tracing: Tracing | None = None,
     ) -> None:
@@ -73,7 +73,7 @@ class Deliverer(Loop):
         self._results: list[DeliveryResult] = []
         #: called with the new state of the delivery after each attempt
         self._on_attempt = on_attempt
-        store.listen(self._notified)
+        store.listen(self._on_notify)
 
     async def run(self) -> None:
         """Run until cancelled; then give running deliveries a moment, and write their results."""
@@ -141,7 +141,7 @@ class Deliverer(Loop):
         else:
             with self._tracing.delivery(delivery) as span:
                 result = await self._attempt_safely(delivery)
-                self._tracing.delivered(span, result.became, result.error)
+                self._tracing.record_delivery(span, result.became, result.error)
         self._results.append(result)
 
     async def _attempt_safely(self, delivery: TakenDelivery) -> DeliveryResult:
@@ -215,7 +215,7 @@ class Deliverer(Loop):
         log.info("delivery.retrying", **delivery.log_fields, error=error, next_at=iso_utc(due_ms))
         return DeliveryResult(delivery.run_id, delivery.attempt, "pending", due_ms, error)
 
-    def _notified(self, topic: str) -> None:
+    def _on_notify(self, topic: str) -> None:
         if topic == "deliveries":
             self.wake()
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from wakeful.deliver.channels import KINDS, ChannelMessage, Channels, SendResult
+from wakeful.deliver.channels import KINDS, ChannelMessage, ChannelSender, SendResult
 from wakeful.errors import InvalidArgument, ResourceExhausted
 from wakeful.launch.port import Launch, truncate
 from wakeful.launch.user_code import Threads
@@ -39,7 +39,7 @@ class ChannelLauncher:
     #: longer than `_TIMEOUT_S`, because only the launcher knows whether a message may have arrived
     default_timeout_ms = 330_000
 
-    def __init__(self, channels: Channels) -> None:
+    def __init__(self, channels: ChannelSender) -> None:
         self._channels = channels
         self._threads: Threads | None = None
         #: the number of messages that are being sent, by channel

@@ -214,7 +214,7 @@ class Completer(Loop):
                 if not self._halve(batch):
                     await self._requeue(batch[0], error)
                 continue
-            self.progressed()  # under constant load this loop does not end
+            self.report_progress()  # under constant load this loop does not end
             self._consequences.log(log)
             self._faults = 0
             self._batch_size = min(self._batch_size * 2, _MAX_BATCH)

@@ -110,7 +110,7 @@ class Dispatcher(Loop):
             if taken:
                 self._took_some = limit > 1
                 return taken
-        self._worker.found_no_suspects(lanes)
+        self._worker.record_no_suspects(lanes)
         return []
 
     async def _release_unknown(self) -> None:

@@ -178,7 +178,7 @@ class Engine:
         wake: Callable[[], object] = partial(loop.call_soon_threadsafe, self._capabilities_changed)
         self._launchers.on_capabilities_changed(wake)
         await self._launchers.open()
-        self._store.listen(self._notified)
+        self._store.listen(self._on_notify)
         await self._rescuer.heartbeat()
         if self.incompatible is not None:
             raise self.incompatible
@@ -273,7 +273,7 @@ class Engine:
         self._verifier.wake()
         self._rescuer.wake()
 
-    def _notified(self, topic: str) -> None:
+    def _on_notify(self, topic: str) -> None:
         if topic == "jobs":
             self._planner.wake()
         elif topic == "runs":
@@ -287,7 +287,7 @@ class Engine:
         elif topic.startswith("stop:"):
             run_id, _, attempt = topic.removeprefix("stop:").partition(":")
             if attempt:
-                self._worker.completed(run_id, int(attempt))
+                self._worker.stop_completed(run_id, int(attempt))
             else:
                 self._worker.stop(run_id, "stopped")
                 self._verifier.stop_run(run_id)

@@ -226,7 +226,7 @@ class Runners:
             delay_s = (fire_ms - now_ms) / 1000
             asyncio.get_running_loop().call_later(delay_s, self._fire, fire_ms)
 
-    def scheduled(self) -> list[InFlight]:
+    def list_scheduled(self) -> list[InFlight]:
         """Return the runs that are not due yet."""
         return [run for runs in self._scheduled.values() for run in runs]
 

@@ -52,7 +52,7 @@ class Loop:
             return False
         return asyncio.get_running_loop().time() - self._last_end > self._max_sleep_ms / 1000 + _HANGING_S
 
-    def progressed(self) -> None:
+    def report_progress(self) -> None:
         """Report progress. A step that may take long calls it for each of its parts."""
         self.last_step = self._last_end = asyncio.get_running_loop().time()
 
@@ -70,13 +70,13 @@ class Loop:
         """Step and sleep until cancelled."""
         errors = 0
         time = asyncio.get_running_loop().time
-        self.progressed()
+        self.report_progress()
         while True:
             self._woken = False
             try:
                 until_ms = await self.step()
                 errors = 0
-                self.progressed()
+                self.report_progress()
             except (Exception, asyncio.CancelledError) as error:
                 task = asyncio.current_task()
                 if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):

@@ -112,7 +112,7 @@ class Planner(Loop):
             if planned.repeat:
                 return now_ms
         if self._tracing is not None and began_ns is not None and planned.claimed:
-            self._tracing.planned(
+            self._tracing.record_plan(
                 began_ns, self._worker_name, planned.claimed, planned.runs, len(batch.started)
             )
         self._worker.submit(batch.started)

@@ -144,7 +144,7 @@ class Rescuer(Loop):
             if asyncio.get_running_loop().time() > until:
                 self._interrupted = True
                 return
-            self.progressed()
+            self.report_progress()
 
     async def heartbeat(self) -> int:
         """Send a heartbeat and renew the lease. Returns the time from which the lease counts."""

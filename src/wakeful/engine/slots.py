@@ -41,7 +41,7 @@ _FORGOTTEN: Final = 1e-30
 _MOST_REMEMBERED: Final = 1_000
 
 
-class Reserved(NamedTuple):
+class ReservedSlots(NamedTuple):
     """What one claim may use."""
 
     #: free slots by lane; the claim counts down those that it uses
@@ -49,9 +49,9 @@ class Reserved(NamedTuple):
     #: how many runs to claim besides, which wait for a slot
     prefetch: dict[str, int]
 
-    def copy(self) -> Reserved:
+    def copy(self) -> ReservedSlots:
         """Return a copy that can be counted down."""
-        return Reserved(dict(self.free), dict(self.prefetch))
+        return ReservedSlots(dict(self.free), dict(self.prefetch))
 
 
 class Slots:
@@ -84,16 +84,16 @@ class Slots:
         #: the lanes whose last claim found as many due runs as it had slots: there are probably more
         self.backlog: set[str] = set()
 
-    def reserve(self, *, prefetch: bool = True, without: Iterable[str] = ()) -> Reserved:
+    def reserve(self, *, prefetch: bool = True, without: Iterable[str] = ()) -> ReservedSlots:
         """Reserve all free slots, except those of the lanes in `without`, and room to prefetch there."""
         return self._reserve([lane for lane, count in self._free.items() if count > 0], prefetch, without)
 
-    def reserve_after(self, lanes: Iterable[str]) -> Reserved:
+    def reserve_after(self, lanes: Iterable[str]) -> ReservedSlots:
         """Reserve slots and room to prefetch in these lanes, in which attempts have ended, if runs wait."""
         return self._reserve(self.backlog.intersection(lanes), True, ())
 
-    def _reserve(self, lanes: Iterable[str], prefetch: bool, without: Iterable[str]) -> Reserved:
-        reserved = Reserved({}, {})
+    def _reserve(self, lanes: Iterable[str], prefetch: bool, without: Iterable[str]) -> ReservedSlots:
+        reserved = ReservedSlots({}, {})
         for lane in set(lanes).difference(without):
             if self._free[lane] > 0:
                 reserved.free[lane] = self._free[lane]
@@ -120,7 +120,7 @@ class Slots:
             return _MOST_IN_A_ROW
         return int(_EXPECTED_WAIT_MS / average_ms)
 
-    def claimed(self, reserved: Reserved, taken: Sequence[TakenRun]) -> None:
+    def count_claimed(self, reserved: ReservedSlots, taken: Sequence[TakenRun]) -> None:
         """Count down the slots that claimed runs use, and note which lanes have probably more runs."""
         used = Counter(run.lane for run in taken if run.slot == "free")
         prefetched = Counter(run.lane for run in taken if run.slot == "later")
@@ -131,7 +131,7 @@ class Slots:
             if free:
                 reserved.free[lane] = free - used[lane]
 
-    def settle(self, reserved: Reserved) -> None:
+    def settle(self, reserved: ReservedSlots) -> None:
         """Return what a claim did not use."""
         for lane, count in reserved.free.items():
             unused, waiting = count, self._waiting[lane]
@@ -154,7 +154,7 @@ class Slots:
         else:
             self._free[lane] += 1
 
-    def ended(self, lane: str, ms: int) -> None:
+    def record_duration(self, lane: str, ms: int) -> None:
         """Note the duration of an attempt."""
         before = self._average_ms.get(lane)
         self._average_ms[lane] = ms if before is None else before + _SHARE * (max(0, ms) - before)
@@ -251,7 +251,7 @@ class LaneUsage:
     def __init__(self, lanes: Iterable[str]) -> None:
         self._recent = {lane: _Recent() for lane in lanes}
 
-    def started(self, run: InFlight) -> None:
+    def record_start(self, run: InFlight) -> None:
         """Note that a run is submitted."""
         self._recent[run.lane].busy.add(run.owner)
 

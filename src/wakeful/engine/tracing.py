@@ -94,7 +94,7 @@ class Tracing:
         finally:
             self._context.detach(token)
 
-    def claimed(self, run: TakenRun, worker: str) -> str | None:
+    def record_claim(self, run: TakenRun, worker: str) -> str | None:
         """Record that an executor has claimed a run. Returns the trace context that it continues, if any."""
         replayed = run.trigger == "replay" and not run.failed_attempts
         about = _about(run.id, run.job_id, run.job_name, run.agent, run.workspace)
@@ -169,7 +169,7 @@ class Tracing:
         return time.time_ns()
 
     @_harmless
-    def planned(self, began_ns: int, worker: str, due: int, runs: Sequence[NewRun], started: int) -> None:
+    def record_plan(self, began_ns: int, worker: str, due: int, runs: Sequence[NewRun], started: int) -> None:
         """Record a planning pass that had due jobs."""
         links = [launch_ids(run.idempotency_key, run.attempt) for run in runs[:_MAX_LINKS] if run.attempt]
         attributes: dict[str, str | int] = {
@@ -181,7 +181,7 @@ class Tracing:
         self._root("plan", attributes, links=[self._link(ids) for ids in links], began_ns=began_ns).end()
 
     @_harmless
-    def finished(
+    def record_finish(
         self, began_ns: int, worker: str, launches: Iterable[Launch | RunView], count: int, written: int
     ) -> None:
         """Record a batch of outcomes that was written."""
@@ -233,7 +233,7 @@ class Tracing:
         span.end()
 
     @_harmless
-    def delivered(self, span: Span | None, became: str, error: str | None) -> None:
+    def record_delivery(self, span: Span | None, became: str, error: str | None) -> None:
         """Set what became of a delivery."""
         if span is None:
             return
@@ -244,7 +244,7 @@ class Tracing:
     # --- triggers --------------------------------------------------------------------------------
 
     @_harmless
-    def triggered(self, run: RunView) -> None:
+    def record_trigger(self, run: RunView) -> None:
         """Record that a request created a run: a span in the trace of the request that links to the run.
 
         The request's trace is that of its header `traceparent`, or in an embedded program the current one.

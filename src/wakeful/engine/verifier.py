@@ -160,10 +160,10 @@ class Verifier(Loop):
             check = asyncio.create_task(self._verify(due), name="wakeful-verification")
             self._checks[due.run.id] = check
             self._by_workspace[due.run.workspace] += 1
-            check.add_done_callback(partial(self._ended, due.run.id, due.run.workspace))
+            check.add_done_callback(partial(self._end_check, due.run.id, due.run.workspace))
         return len(taken)
 
-    def _ended(self, run_id: str, workspace: str, check: asyncio.Task[None]) -> None:
+    def _end_check(self, run_id: str, workspace: str, check: asyncio.Task[None]) -> None:
         self._by_workspace[workspace] -= 1
         if not self._by_workspace[workspace]:
             del self._by_workspace[workspace]

@@ -18,7 +18,7 @@ from typing import Final
 from wakeful.engine.completer import Completer, log_outcome
 from wakeful.engine.in_flight import Deadlines, InFlight, Lease, Runners
 from wakeful.engine.launcher_registry import LauncherRegistry
-from wakeful.engine.slots import LaneUsage, Reserved, Slots, following, slots_to_follow
+from wakeful.engine.slots import LaneUsage, ReservedSlots, Slots, following, slots_to_follow
 from wakeful.engine.tracing import Tracing
 from wakeful.errors import Unavailable
 from wakeful.job.start_rules import BUDGET, UNBUDGETED, may_start
@@ -77,7 +77,7 @@ class Worker:
         self._slots = Slots(lanes, self._start_prefetched, self._drop, self._running_in)
         self._usage = LaneUsage(lanes)
         #: what the claim with outcomes under way may use, and when it began
-        self._reserved = Reserved({}, {})
+        self._reserved = ReservedSlots({}, {})
         self._claim_began = 0.0
         #: whether the dispatcher has left lanes to the next claim with outcomes
         self._deferred = False
@@ -138,7 +138,7 @@ class Worker:
         """Look for suspects in all lanes before other runs are claimed there."""
         self._unsearched = set(self._slots.sizes)
 
-    def found_no_suspects(self, lanes: Iterable[str]) -> None:
+    def record_no_suspects(self, lanes: Iterable[str]) -> None:
         """Note that none are due in these lanes."""
         self._unsearched.difference_update(lanes)
 
@@ -151,7 +151,7 @@ class Worker:
         return self._unsearched
 
     @asynccontextmanager
-    async def reserve_slots(self, *, prefetch: bool = False) -> AsyncIterator[Reserved]:
+    async def reserve_slots(self, *, prefetch: bool = False) -> AsyncIterator[ReservedSlots]:
         """Reserve all free slots, by lane. The caller counts down those it uses; the rest return on exit.
 
         With `prefetch`, also reserve room to prefetch, and leave lanes for which the next write of outcomes
@@ -191,9 +191,9 @@ class Worker:
         """Return the lanes of attempts that have ended and whose outcome is not written yet."""
         return {run.lane for run in self._in_flight.values() if run.ended}
 
-    def accept(self, reserved: Reserved, taken: Sequence[TakenRun]) -> list[InFlight]:
+    def accept(self, reserved: ReservedSlots, taken: Sequence[TakenRun]) -> list[InFlight]:
         """Return claimed runs, ready to submit, and count down the slots that they use."""
-        self._slots.claimed(reserved, taken)
+        self._slots.count_claimed(reserved, taken)
         runs = []
         for each in taken:
             run = self._launchers.prepare_taken(each, self.lease)
@@ -218,7 +218,7 @@ class Worker:
                     self._superseded.add(earlier)
             self._in_flight[run.launch.id] = run
             if run.lane in self._slots.backlog:
-                self._usage.started(run)
+                self._usage.record_start(run)
             if run.prefetched:
                 self._slots.wait(run)
             else:
@@ -267,7 +267,7 @@ class Worker:
             self._end(run, Failed("stopped"))
         return True
 
-    def completed(self, run_id: str, attempt: int) -> None:
+    def stop_completed(self, run_id: str, attempt: int) -> None:
         """Stop this attempt: its outcome was reported from outside, and nothing is left to write.
 
         An attempt whose launch is over stays in flight until the store has refused its own outcome.
@@ -299,7 +299,7 @@ class Worker:
     def _begin(self, run: InFlight) -> Skipped | None:
         """Set the deadline of an attempt. Returns the outcome of one that may not start now."""
         self._deadlines.set(run, self._timeout_ms(run) / 1000)
-        return self._blocked(run)
+        return self._find_block(run)
 
     def _launch(self, run: InFlight) -> Awaitable[Outcome]:
         launch = run.launch
@@ -322,7 +322,7 @@ class Worker:
             return run.launcher.start(run.launch)
         return self._tracing.launch(run, self._completer.worker_name)
 
-    def _blocked(self, run: InFlight) -> Skipped | None:
+    def _find_block(self, run: InFlight) -> Skipped | None:
         """Return the outcome of an attempt outside its active hours; None if it may start."""
         launch = run.launch
         decision = may_start(launch.trigger, launch.attempt, run.work, run.started_ms, None)
@@ -353,7 +353,7 @@ class Worker:
         if run.stop_reason is not None:
             outcome = run.stop_reason
         now_ms = self._clock.now_ms()
-        self._slots.ended(run.lane, now_ms - run.started_ms)
+        self._slots.record_duration(run.lane, now_ms - run.started_ms)
         try:
             finished = self._conclude(run, outcome, now_ms)
         except Exception as error:  # user code may return an outcome with values of any type
@@ -428,7 +428,7 @@ class Worker:
         self.uncertain_claims += 1
 
     def _settle_claim(self) -> None:
-        reserved, self._reserved = self._reserved, Reserved({}, {})
+        reserved, self._reserved = self._reserved, ReservedSlots({}, {})
         self._slots.settle(reserved)
 
     def _follow(self, ended: Sequence[InFlight], written: set[str], taken: Sequence[TakenRun]) -> None:
@@ -479,7 +479,7 @@ class Worker:
                     if each.attempt == 1:
                         delays_ms.append(each.started_ms - run.launch.fire_ms)
         if self._tracing is not None and self._completer.began_ns is not None:
-            self._tracing.finished(
+            self._tracing.record_finish(
                 self._completer.began_ns, self._completer.worker_name, launches, len(finished), len(written)
             )
         if len(written) < len(finished):
@@ -500,7 +500,7 @@ class Worker:
         loop = asyncio.get_running_loop()
         until = loop.time() + grace_ms / 1000
         self.close()
-        for run in self._runners.scheduled():
+        for run in self._runners.list_scheduled():
             self.stop(run.launch.id, "released")
         runners = self._runners.tasks
         while runners and loop.time() < until:

@@ -55,7 +55,7 @@ class TimingCount(NamedTuple):
     #: the first of these jobs: agent and name with a slash
     example: str = ""
 
-    def merged(self, other: TimingCount) -> TimingCount:
+    def merge(self, other: TimingCount) -> TimingCount:
         """Return the count of both, which have the same timing."""
         return self._replace(jobs=self.jobs + other.jobs, example=min(self.example, other.example))
 

@@ -29,9 +29,9 @@ from uuid import uuid4
 
 from wakeful.errors import InvalidArgument
 from wakeful.launch.command_rules import (
-    Command,
     CommandAllowlist,
     CommandNotFound,
+    CommandSpec,
     EnvironmentAllowlist,
     read_command,
 )
@@ -45,7 +45,7 @@ from wakeful.launch.port import (
     truncate,
 )
 from wakeful.launch.precheck import MAX_ANSWER, PrecheckResult, result_of_output
-from wakeful.launch.process import Processes, ProcessResult, ProcessSpec
+from wakeful.launch.process import ProcessGroups, ProcessResult, ProcessSpec
 from wakeful.launch.verify import VerifyLaunch
 from wakeful.launch.webhook_response import read_usage
 from wakeful.logs import get_logger
@@ -87,7 +87,7 @@ class CommandLauncher:
     def __init__(self, commands: CommandAllowlist, environment: EnvironmentAllowlist) -> None:
         self._commands = commands
         self._environment = environment
-        self._processes = Processes()
+        self._processes = ProcessGroups()
         self._evidence = EvidenceFiles()
 
     async def open(self) -> None:
@@ -127,7 +127,7 @@ class CommandLauncher:
         It has a key of its own, so that a program that acts once per key does not take the later run for a
         duplicate.
         """
-        request = run.sent_to(precheck, run.payload_text)
+        request = run.with_target(precheck, run.payload_text)
         request.idempotency_key = f"{run.idempotency_key}-precheck"
         target = {key: value for key, value in precheck.items() if key != "timeoutMs"}
         state = (None if run.watch is None else run.watch.state) or ""
@@ -142,7 +142,7 @@ class CommandLauncher:
     async def verify(self, run: VerifyLaunch, verify: Mapping[str, Json]) -> Verdict | Failed:
         """Run the program of a verification and return its verdict. It reads a JSON object from stdin."""
         target = {key: value for key, value in verify.items() if key != "timeoutMs"}
-        request = run.sent_to(target, run.report)
+        request = run.with_target(target, run.report)
         result = await self._run(request, target, {f"{PREFIX}VERIFY": "1"})
         if isinstance(result, Failed):
             return result
@@ -176,7 +176,7 @@ class CommandLauncher:
             return _not_started(command, error)
 
 
-def _command(target: Mapping[str, Json]) -> Command:
+def _command(target: Mapping[str, Json]) -> CommandSpec:
     if os.name != "posix":
         raise InvalidArgument(
             "target: commands do not run on Windows; run the server on Linux or macOS, or use a pull executor"
@@ -226,7 +226,7 @@ def _signal(number: int) -> str:
         return f"signal {number}"
 
 
-def _not_started(command: Command, error: OSError) -> Failed:
+def _not_started(command: CommandSpec, error: OSError) -> Failed:
     """Return the failure of a program that could not be started."""
     permanent = error.errno in _PERMANENT_ERRORS
     what = f"the program '{command.argv[0]}'"

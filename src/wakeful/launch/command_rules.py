@@ -53,7 +53,7 @@ _PREFIXES: Final = "WAKEFUL_, LD_ or DYLD_"
 _ENTRY: Final = re.compile(r"[A-Za-z_*][A-Za-z0-9_*]*")
 
 
-class Command(NamedTuple):
+class CommandSpec(NamedTuple):
     """A command: the program and its arguments, environment and directory."""
 
     argv: tuple[str, ...]
@@ -61,12 +61,12 @@ class Command(NamedTuple):
     cwd: str | None
 
 
-def read_command(target: Mapping[str, Json]) -> Command:
+def read_command(target: Mapping[str, Json]) -> CommandSpec:
     """Return the command of a target. Raises InvalidArgument."""
     unknown = sorted(target.keys() - _FIELDS)
     if unknown:
         raise InvalidArgument(f"target: a command has no field '{unknown[0][:64]}'; it has argv, env and cwd")
-    command = Command(_argv(target.get("argv")), _env(target.get("env")), _cwd(target.get("cwd")))
+    command = CommandSpec(_argv(target.get("argv")), _env(target.get("env")), _cwd(target.get("cwd")))
     size = sum(len(text.encode()) + 1 for pair in command.env.items() for text in pair)
     if size + sum(len(text.encode()) + 1 for text in command.argv) > MAX_BYTES:
         raise InvalidArgument(

@@ -243,7 +243,7 @@ class Launch:
         ms = self.previous_ms
         return None if ms is None else utc_datetime(ms)
 
-    def sent_to(self, target: Mapping[str, Json], payload_text: str | None) -> Launch:
+    def with_target(self, target: Mapping[str, Json], payload_text: str | None) -> Launch:
         """Return the same attempt for another target: for launchers that delegate."""
         other = Launch(
             self.id,

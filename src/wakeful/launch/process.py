@@ -86,7 +86,7 @@ class ProcessResult(NamedTuple):
     err: StreamBuffer
 
 
-class Processes:
+class ProcessGroups:
     """The running programs of this process."""
 
     def __init__(self) -> None:

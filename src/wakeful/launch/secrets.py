@@ -141,7 +141,7 @@ class Keyring:
 class SecretSource(Protocol):
     """Returns the secrets that sign a run."""
 
-    def secrets_of(self, run: Launch) -> tuple[bytes, ...]:
+    def find_secrets(self, run: Launch) -> tuple[bytes, ...]:
         """Return the secrets, newest first; none for a run that is not signed, such as one without a job."""
         ...
 
@@ -157,7 +157,7 @@ class RunSecrets:
         self._keyring = keyring
         self._clock = clock
 
-    def secrets_of(self, run: Launch) -> tuple[bytes, ...]:
+    def find_secrets(self, run: Launch) -> tuple[bytes, ...]:
         """Return the secret of the job, and the old one during a rotation. Raises FailedPrecondition."""
         sealed = run.secrets
         if sealed is None:

@@ -155,7 +155,7 @@ class WebhookLauncher:
     async def start(self, run: Launch) -> Outcome:
         """Post the run and return its outcome."""
         try:
-            secrets = self._secrets.secrets_of(run)
+            secrets = self._secrets.find_secrets(run)
         except WakefulError as error:
             return Failed(truncate(error.message), reason="secret_unreadable")
         if run.target.get("completion") != "callback":
@@ -176,10 +176,10 @@ class WebhookLauncher:
         It is signed like the run and has an id of its own, so that a receiver that acts once per id does not
         take the later run for a duplicate.
         """
-        request = run.sent_to(precheck, run.payload_text)
+        request = run.with_target(precheck, run.payload_text)
         request.idempotency_key = f"{run.idempotency_key}-precheck"
         try:
-            secrets = self._secrets.secrets_of(run)
+            secrets = self._secrets.find_secrets(run)
         except WakefulError as error:
             return Failed(truncate(error.message))
         response = await self._exchange(request, secrets, precheck=True)
@@ -192,10 +192,10 @@ class WebhookLauncher:
         if verify.get("kind") == "http":
             return await self._get(verify)
         try:
-            secrets = self._secrets.secrets_of(run)
+            secrets = self._secrets.find_secrets(run)
         except WakefulError as error:
             return Failed(truncate(error.message))
-        request = run.sent_to(verify, run.payload_text)
+        request = run.with_target(verify, run.payload_text)
         response = await self._exchange(request, secrets, report=run.report)
         if isinstance(response, Failed):  # a 410 of a check says nothing about the work
             return response._replace(permanent=response.permanent and response.response_code is None)

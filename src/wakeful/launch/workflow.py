@@ -138,7 +138,7 @@ class WorkflowLauncher:
             return Failed(truncate(error.message), reason="unavailable", counted=False)
         except WakefulError as error:
             return Failed(truncate(error.message), reason="workflow_unreadable")
-        delegated = run.sent_to(to, payload)
+        delegated = run.with_target(to, payload)
         if run.timeout_ms is not None or launcher.default_timeout_ms >= self.default_timeout_ms:
             return await launcher.start(delegated)
         # The engine applies the timeout of workflows, so the shorter one of the target is applied here.

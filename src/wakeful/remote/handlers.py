@@ -192,7 +192,7 @@ class Handlers:
             if not results:  # else it has returned after its cancellation
                 raise
         except BaseException as error:
-            return self._failed(run, error)
+            return self._failure(run, error)
         return results[0]
 
     def close(self) -> None:
@@ -215,6 +215,6 @@ class Handlers:
         return await value if isinstance(value, Awaitable) else value
 
     @staticmethod
-    def _failed(run: Run, error: BaseException) -> Result:
+    def _failure(run: Run, error: BaseException) -> Result:
         log.warning("remote.handler_failed", run_id=run.id, job=run.job, attempt=run.attempt, exc_info=error)
         return result_of_error(error)

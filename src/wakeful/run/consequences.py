@@ -220,13 +220,13 @@ def consequences(
         if job_id in failures:
             if state == "succeeded":
                 failures[job_id] = 0
-                incidents.succeeded(each)
+                incidents.recover_job(each)
             elif state == "failed":
                 failures[job_id] += 1
                 if each.disable_after is not None and failures[job_id] >= each.disable_after:
                     disabled.setdefault(job_id, JobEnd(each.finished_ms, "failed"))
         if state == "failed":
-            incidents.failed(each, failures.get(job_id or "", 1))
+            incidents.add_failure(each, failures.get(job_id or "", 1))
         if job_id is None:
             continue
         current = each.checked is None or prechecks.apply(job_id, each.checked)
@@ -234,7 +234,7 @@ def consequences(
             continue
         if each.delete_job:
             deleted.setdefault(job_id, each.finished_ms)
-            incidents.deleted(job_id, each.finished_ms, JOB_DELETED)
+            incidents.close_job(job_id, each.finished_ms, JOB_DELETED)
         elif each.disable_job is not None:
             disabled.setdefault(job_id, JobEnd(each.finished_ms, each.disable_job))
     for job_id in deleted:

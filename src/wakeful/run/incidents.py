@@ -238,7 +238,7 @@ class IncidentLog:
         for each in sorted(incidents, key=lambda incident: (incident.is_open, incident.closed_ms or 0)):
             self._incidents.setdefault(each.job_id, {})[each.cause] = each
 
-    def failed(self, run: Finished, in_a_row: int) -> None:
+    def add_failure(self, run: Finished, in_a_row: int) -> None:
         """Add a failed run."""
         job = self._jobs.get(run.job_id or "")
         if job is None:  # it was deleted, or sends alerts itself
@@ -254,12 +254,12 @@ class IncidentLog:
             added = add_failure(old, run, in_a_row, job.has_alerts)
             self._set(added, None if old.is_open else "incident.opened")
 
-    def succeeded(self, run: Finished) -> None:
+    def recover_job(self, run: Finished) -> None:
         """Recover all incidents of the job of this run."""
         for incident in self._open(run.job_id or ""):
             self._set(recover(incident, run.run_id, run.finished_ms), "incident.recovered")
 
-    def deleted(self, job_id: str, at_ms: int, reason: str) -> None:
+    def close_job(self, job_id: str, at_ms: int, reason: str) -> None:
         """Close all incidents of this job. Later failures of it are none."""
         self._jobs.pop(job_id, None)
         for incident in self._open(job_id):

@@ -282,7 +282,7 @@ def _instant(text: str, reading: _Reading) -> int:
         raise InvalidSchedule(f"'{text}' has no time of day; write '{moment.date()}T09:00'")
     if not 1970 <= moment.year <= 9998:
         raise InvalidSchedule(f"'{text}' is out of range: a time lies in the years 1970 to 9998")
-    aware = moment if moment.tzinfo else zone(reading.tz).utc_of(moment)
+    aware = moment if moment.tzinfo else zone(reading.tz).to_utc(moment)
     return (aware - _EPOCH) // timedelta(milliseconds=1)
 
 

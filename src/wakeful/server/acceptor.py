@@ -194,7 +194,7 @@ class Acceptor:
                     continue
                 task = self._loop.create_task(self._serve(connection))
                 self._starting[task] = connection
-                task.add_done_callback(self._started)
+                task.add_done_callback(self._finish_start)
             await asyncio.sleep(0)
 
     async def _next_connection(self) -> socket.socket:
@@ -224,7 +224,7 @@ class Acceptor:
                     connection.recv(65_536)  # with unread data, close would drop the response
                 connection.send(_FULL)
 
-    def _started(self, task: asyncio.Task[None]) -> None:
+    def _finish_start(self, task: asyncio.Task[None]) -> None:
         connection = self._starting.pop(task)
         if task.cancelled():  # perhaps before its first step
             connection.close()

@@ -100,7 +100,7 @@ async def serve(
                     log.info("server.started", url=http.url, tls=settings.tls_cert is not None)
                     manager.ready(f"serving at {http.url}", app.services.admin.status)
                     started(http.url, app)
-                    await http.ended()
+                    await http.wait_ended()
                 log.info("server.stopping")
         if app.error is not None:
             raise app.error
@@ -141,7 +141,7 @@ async def work(
                     log.info("worker.started", url=http.url)
                     manager.ready(f"working; health and metrics at {http.url}", app.services.admin.status)
                     started(http.url)
-                    await http.ended()
+                    await http.wait_ended()
                 log.info("worker.stopping")
         if app.error is not None:
             raise app.error
@@ -191,7 +191,7 @@ class Listening:
 
     async def __aexit__(self, *_: object) -> None:
         self.stop()
-        await self.ended()
+        await self.wait_ended()
 
     def close(self) -> None:
         """Release the port if the server never started."""
@@ -205,7 +205,7 @@ class Listening:
         self._services.runs.pull.shut_down()
         self._connections.shut_down()
 
-    async def ended(self) -> None:
+    async def wait_ended(self) -> None:
         """Wait for the end."""
         if self._task is not None:
             await asyncio.shield(self._task)
@@ -270,7 +270,7 @@ class _Server(uvicorn.Server):
         try:
             with contextlib.suppress(TimeoutError):  # they send a reason, Uvicorn does not
                 async with asyncio.timeout(_RPC_GRACE):
-                    await self._rpc.closed()
+                    await self._rpc.wait_closed()
             for connection in list(self.server_state.connections):
                 connection.shutdown()
             await self._requests_ended()

@@ -34,7 +34,7 @@ class ProcessShare:
         """Whether this process has no supervisor and no siblings."""
         return self.supervisor_pid is None
 
-    def part_of(self, size: int) -> int:
+    def divide_lane(self, size: int) -> int:
         """Return the part of a lane of that size: the parts add up to it, and each is at least 1.
 
         >>> [ProcessShare(number, 4).part_of(30) for number in (1, 2, 3, 4)]

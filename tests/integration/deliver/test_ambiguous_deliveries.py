@@ -18,7 +18,7 @@ from tests.support.misbehaving import (
 )
 from tests.support.waiting import eventually, over, the_run_of
 from wakeful import Function, Wakeful
-from wakeful.deliver.channels import ChannelMessage, Channels, SendResult
+from wakeful.deliver.channels import ChannelMessage, ChannelSender, SendResult
 from wakeful.job.policy import Backoff
 from wakeful.model import Run
 
@@ -38,7 +38,7 @@ def unthrottled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def _send(url: str, body: str = "Good morning.") -> SendResult:
-    return await asyncio.to_thread(Channels({"team": url}).send, "team", None, ChannelMessage("", body))
+    return await asyncio.to_thread(ChannelSender({"team": url}).send, "team", None, ChannelMessage("", body))
 
 
 @pytest.mark.parametrize(

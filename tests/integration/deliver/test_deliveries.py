@@ -23,7 +23,7 @@ from tests.support.message_services import URLS, serving_messages
 from tests.support.receiver import Receiver, serving
 from tests.support.waiting import eventually, over
 from wakeful import Function, Permanent, Wakeful
-from wakeful.deliver.channels import ChannelMessage, Channels, SendResult
+from wakeful.deliver.channels import ChannelMessage, ChannelSender, SendResult
 from wakeful.deliver.deliverer import ATTEMPTS, MAX_PER_CHANNEL
 from wakeful.job.policy import Backoff
 from wakeful.model import Run
@@ -283,14 +283,14 @@ async def test_services_that_never_respond_do_not_stop_other_deliveries(
     new_app: NewApp, service: Receiver, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("wakeful.deliver.deliverer._LEASE_MS", 500)
-    release, send = threading.Event(), Channels.send
+    release, send = threading.Event(), ChannelSender.send
 
-    def hanging(self: Channels, name: str, to: str | None, message: ChannelMessage) -> SendResult:
+    def hanging(self: ChannelSender, name: str, to: str | None, message: ChannelMessage) -> SendResult:
         if name == "hangs":
             release.wait()
         return send(self, name, to, message)
 
-    monkeypatch.setattr(Channels, "send", hanging)
+    monkeypatch.setattr(ChannelSender, "send", hanging)
     app = new_app(settings=to_channels(team=posts(service), hangs=posts(service)))
     saying(app)
     try:

@@ -21,8 +21,8 @@ from tests.support.receiver import (
 from tests.support.waiting import eventually
 from wakeful.errors import InvalidArgument
 from wakeful.launch.address_guard import SETTING, AddressGuard, AddressInfo, GuardedResolver
-from wakeful.launch.http.connection import Connection, Connector
-from wakeful.launch.http.messages import Origin
+from wakeful.launch.http.connection import HttpConnection, HttpConnector
+from wakeful.launch.http.messages import UrlOrigin
 from wakeful.run.outcome import Succeeded
 
 
@@ -159,10 +159,10 @@ async def test_addresses_of_a_name_are_used_for_at_most_30_seconds(receiver: Rec
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
 
     resolver = GuardedResolver(OPEN, lookup)
-    connector = Connector(OPEN, resolver, now=lambda: clock[0])
-    connections: set[Connection] = set()
+    connector = HttpConnector(OPEN, resolver, now=lambda: clock[0])
+    connections: set[HttpConnection] = set()
     for clock[0] in (0.0, 29.9, 30.1, 60.0):
-        (await connector.connect(Origin(False, "agent.example", receiver.port), connections)).abort()
+        (await connector.connect(UrlOrigin(False, "agent.example", receiver.port), connections)).abort()
     assert lookups == 2
     await eventually(lambda: not connections)
     await resolver.close()

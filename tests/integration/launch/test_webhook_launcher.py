@@ -106,7 +106,7 @@ async def test_without_a_secret_the_request_is_unsigned(receiver: Receiver):
 
 async def test_an_unreadable_secret_fails_the_attempt_and_nothing_is_sent(receiver: Receiver):
     class Unreadable:
-        def secrets_of(self, run: Launch) -> tuple[bytes, ...]:
+        def find_secrets(self, run: Launch) -> tuple[bytes, ...]:
             raise FailedPrecondition("WAKEFUL_SECRET_KEY is not set")
 
     launcher = WebhookLauncher(Unreadable(), OPEN, SystemClock(), lambda status: None)

@@ -17,7 +17,7 @@ from tests.support.interruptions import cancel_at_each_await, fail_at_each_call
 from tests.support.waiting import eventually
 from wakeful import Agent, Wakeful, on
 from wakeful.api.http.events import stream_events
-from wakeful.api.rpc.connection import Connection
+from wakeful.api.rpc.connection import RpcConnection
 from wakeful.errors import Unavailable
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.idempotency import Reply
@@ -164,7 +164,7 @@ async def test_an_interrupted_stream_ends_its_subscription(app: Wakeful, fault: 
 
     async def stream() -> None:
         if kind == "rpc":
-            await Connection(_Socket(key), services).serve()  # type: ignore[arg-type]
+            await RpcConnection(_Socket(key), services).serve()  # type: ignore[arg-type]
             return
         disconnected = asyncio.Event()
 

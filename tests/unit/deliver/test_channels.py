@@ -19,7 +19,7 @@ from wakeful.deliver.channels import (
     CUT,
     MAX_PARTS,
     ChannelMessage,
-    Channels,
+    ChannelSender,
     SendResult,
     parse_service,
     split_message,
@@ -71,13 +71,13 @@ def test_a_recipient_is_encoded_in_the_url(to: str):
 
 @pytest.mark.parametrize("to", [".", "..", "...", "a\nb", "\x00", "\x7f", "\u2028", "\ud800", ". ."])
 def test_a_recipient_that_could_lead_elsewhere_is_refused(to: str):
-    channels = Channels({"hooks": "json://127.0.0.1/hooks/{to}/tail"})
+    channels = ChannelSender({"hooks": "json://127.0.0.1/hooks/{to}/tail"})
     with pytest.raises(InvalidArgument, match="to: the channel 'hooks' does not take"):
         channels.check("hooks", to)
 
 
 def test_a_recipient_that_the_service_would_drop_is_refused():
-    channels = Channels({"mail": MAIL, "ntfy": "ntfy://example.com/{to}"})
+    channels = ChannelSender({"mail": MAIL, "ntfy": "ntfy://example.com/{to}"})
     channels.check("mail", "ada@example.org")
     channels.check("ntfy", "alerts")
     for name, to in [("mail", "ada"), ("ntfy", "a/b"), ("ntfy", "../up")]:
@@ -86,7 +86,7 @@ def test_a_recipient_that_the_service_would_drop_is_refused():
 
 
 def test_a_channel_is_addressed_by_name_and_recipient():
-    channels = Channels({"telegram": TELEGRAM, "ops": FIXED})
+    channels = ChannelSender({"telegram": TELEGRAM, "ops": FIXED})
     channels.check("telegram", "@ada")
     channels.check("ops", None)
     for name, to, said in [
@@ -97,7 +97,7 @@ def test_a_channel_is_addressed_by_name_and_recipient():
         with pytest.raises(InvalidArgument, match=said):
             channels.check(name, to)
     with pytest.raises(InvalidArgument, match="channel: there is no 'ops'; none is set"):
-        Channels({}).check("ops", None)
+        ChannelSender({}).check("ops", None)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_url_that_apprise_does_not_understand_stops_the_start_and_is_not_shown
 ):
     caplog.set_level(1)
     with pytest.raises(InvalidArgument, match="WAKEFUL_CHANNEL_TEAM_OPS: Apprise does not under") as error:
-        Channels({"team-ops": url})
+        ChannelSender({"team-ops": url})
     assert error.value.__cause__ is None
     assert SECRET not in str(error.value) + caplog.text
 
@@ -117,12 +117,12 @@ def test_a_url_that_apprise_does_not_understand_stops_the_start_and_is_not_shown
     "url", [MAIL, TELEGRAM, "slack://xoxb-1234-1234-4ddbc191d40ee098cbaae6f3523ada2d/#{to}"]
 )
 def test_a_url_with_a_recipient_to_come_is_understood(url: str):
-    assert Channels({"team": url}).names == ["team"]
+    assert ChannelSender({"team": url}).names == ["team"]
 
 
 def test_no_output_contains_a_channel_url(caplog: pytest.LogCaptureFixture):
     caplog.set_level(1)
-    channels = Channels({"ops": FIXED, "mail": MAIL})
+    channels = ChannelSender({"ops": FIXED, "mail": MAIL})
     why = channels.send("ops", None, ChannelMessage("Title", "Body", "failure"))
     with pytest.raises(InvalidArgument) as error:
         channels.check("mail", "nobody")
@@ -132,7 +132,7 @@ def test_no_output_contains_a_channel_url(caplog: pytest.LogCaptureFixture):
 
 
 def test_a_changed_url_does_not_change_the_recipient():
-    channels = Channels({"ops": "json://127.0.0.1:1", "mail": MAIL})
+    channels = ChannelSender({"ops": "json://127.0.0.1:1", "mail": MAIL})
     for name, to, said in [
         ("ops", "ada", "to: the channel 'ops' has a fixed recipient"),
         ("mail", None, "to: the channel 'mail' needs a recipient"),
@@ -166,7 +166,7 @@ def test_socket_timeouts_are_set_unless_the_url_sets_them():
 
 def test_without_apprise_a_channel_is_refused_and_the_start_goes_on(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "apprise", None)
-    channels = Channels({"ops": FIXED})
+    channels = ChannelSender({"ops": FIXED})
     with pytest.raises(InvalidArgument, match=r"channel: .* pip install 'wakeful\[deliver\]'"):
         channels.check("ops", None)
     result = channels.send("ops", None, ChannelMessage("Title", "Body"))

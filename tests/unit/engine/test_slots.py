@@ -17,7 +17,7 @@ def test_the_owners_that_are_remembered_are_bounded_and_the_last_ones_are_among_
     usage = LaneUsage(["cron"])
     for second in range(10):
         for number in range(1_000):
-            usage.started(_run(1_000 * second + number))
+            usage.record_start(_run(1_000 * second + number))
         use = usage.measure([], ["cron"], float(second))["cron"]
     assert len(use.owners) == 1_000
     assert {number // 1_000 for number in map(_number, use.owners)} == {9}

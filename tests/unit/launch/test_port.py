@@ -41,7 +41,7 @@ def test_the_tick_is_exact_to_the_millisecond():
 
 def test_a_run_passed_to_another_launcher_is_the_same_attempt():
     run = launch(TARGET, '{"a":1}', attempt=3)
-    other = run.sent_to({"kind": "webhook"}, '{"b":2}')
+    other = run.with_target({"kind": "webhook"}, '{"b":2}')
     assert (other.id, other.attempt, other.idempotency_key) == (run.id, 3, run.idempotency_key)
     assert (other.target, other.payload) == ({"kind": "webhook"}, {"b": 2})
 

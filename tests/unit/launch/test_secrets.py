@@ -121,14 +121,14 @@ def test_while_a_secret_rotates_both_sign_the_newest_first():
     run = launch(TARGET)
     run.secrets = SealedSecrets(keyring.seal(b"new"), keyring.seal(b"old"), clock.now + 1_000)
     secrets = RunSecrets(keyring, clock)
-    assert secrets.secrets_of(run) == (b"new", b"old")
-    assert secrets.secrets_of(run.sent_to({"kind": "webhook"}, None)) == (b"new", b"old")
+    assert secrets.find_secrets(run) == (b"new", b"old")
+    assert secrets.find_secrets(run.with_target({"kind": "webhook"}, None)) == (b"new", b"old")
     clock.now += 1_000
-    assert secrets.secrets_of(run) == (b"new",)
+    assert secrets.find_secrets(run) == (b"new",)
 
 
 def test_a_run_whose_job_has_no_secret_has_none():
-    assert RunSecrets(Keyring([]), FalseClock()).secrets_of(launch(TARGET)) == ()
+    assert RunSecrets(Keyring([]), FalseClock()).find_secrets(launch(TARGET)) == ()
 
 
 def test_a_secret_that_cannot_be_read_is_an_error_each_time_not_a_secret_less():
@@ -136,7 +136,7 @@ def test_a_secret_that_cannot_be_read_is_an_error_each_time_not_a_secret_less():
     run.secrets = SealedSecrets(Keyring(["other"]).seal(b"secret"))
     for _ in range(2):
         with pytest.raises(FailedPrecondition, match="cannot be decrypted"):
-            RunSecrets(Keyring(["key"]), FalseClock()).secrets_of(run)
+            RunSecrets(Keyring(["key"]), FalseClock()).find_secrets(run)
 
 
 # --- signatures -------------------------------------------------------------------------------------

@@ -69,9 +69,9 @@ class World:
         run = Finished(f"r{self.now}", "j1", 1, state, self.now, self.now, error="no", reason=reason)
         self.in_a_row = self.in_a_row + 1 if state == "failed" else 0
         if state == "failed":
-            log.failed(run, self.in_a_row)
+            log.add_failure(run, self.in_a_row)
         else:
-            log.succeeded(run)
+            log.recover_job(run)
         self.incidents.update((change.incident.id, change.incident) for change in log.changes())
 
     def alerter(self) -> None:
@@ -277,14 +277,14 @@ def test_without_alert_settings_nothing_is_sent():
 @pytest.mark.parametrize("has_alerts", [True, False])
 def test_a_failure_is_due_for_the_alerter_only_with_alert_settings(has_alerts: bool):
     log = IncidentLog({"j1": JOB._replace(has_alerts=has_alerts)}, [], lambda _: "i1")
-    log.failed(Finished("r1", "j1", 1, "failed", AT, AT), 1)
+    log.add_failure(Finished("r1", "j1", 1, "failed", AT, AT), 1)
     (change,) = log.changes()
     assert change.incident.notify_ms == (AT if has_alerts else None)
 
 
 def test_text_that_cannot_be_stored_is_replaced():
     log = IncidentLog({"j1": JOB}, [], lambda _: "i1")
-    log.failed(Finished("r1", "j1", 1, "failed", AT, AT, error="a\x00b"), 1)
+    log.add_failure(Finished("r1", "j1", 1, "failed", AT, AT, error="a\x00b"), 1)
     (change,) = log.changes()
     assert (change.incident.cause, change.incident.error) == ("a\ufffdb", "a\ufffdb")
 

@@ -15,7 +15,7 @@ from wakeful.values.process_share import ProcessShare
 
 @given(st.integers(1, 2_000), st.integers(1, 256))
 def test_the_parts_of_a_lane_add_up_to_it_and_none_is_empty(size: int, count: int):
-    parts = [ProcessShare(number, count).part_of(size) for number in range(1, count + 1)]
+    parts = [ProcessShare(number, count).divide_lane(size) for number in range(1, count + 1)]
     assert sum(parts) == max(size, count)
     assert min(parts) >= 1
     assert max(parts) - min(parts) <= 1

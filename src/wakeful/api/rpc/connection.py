@@ -77,7 +77,7 @@ class Closed(Exception):
         self.reason = reason
 
 
-class Connection:
+class RpcConnection:
     """Serves the requests of one client, and sends it events."""
 
     def __init__(self, socket: WebSocket, services: Services) -> None:
@@ -199,7 +199,7 @@ class Connection:
     async def _next(self) -> str:
         """Return the next message."""
         self._check_open()
-        self._waiting = asyncio.ensure_future(self._received())
+        self._waiting = asyncio.ensure_future(self._receive())
         try:
             return await self._waiting
         except asyncio.CancelledError:
@@ -215,7 +215,7 @@ class Connection:
         if self._key_ended:
             raise Closed(UNAUTHENTICATED, "the key has ended; reconnect with a valid one")
 
-    async def _received(self) -> str:
+    async def _receive(self) -> str:
         message = await self._socket.receive()
         if message["type"] == "websocket.disconnect":
             raise Closed
@@ -389,14 +389,14 @@ class Connections:
     """The RPC connections of this process."""
 
     def __init__(self) -> None:
-        self._open: set[Connection] = set()
+        self._open: set[RpcConnection] = set()
         self._none_open = asyncio.Event()
         self._none_open.set()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    async def serve(self, connection: Connection) -> None:
+    async def serve(self, connection: RpcConnection) -> None:
         """Serve a client until its connection ends."""
         self._open.add(connection)
         self._none_open.clear()
@@ -412,7 +412,7 @@ class Connections:
         for connection in list(self._open):
             connection.shut_down()
 
-    async def closed(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until no connection is open."""
         await self._none_open.wait()
 
@@ -421,4 +421,4 @@ class Connections:
 async def rpc(socket: WebSocket) -> None:
     """Serve requests, responses and events as JSON text."""
     services = cast(Services, socket.app.state.services)
-    await cast(Connections, socket.app.state.connections).serve(Connection(socket, services))
+    await cast(Connections, socket.app.state.connections).serve(RpcConnection(socket, services))

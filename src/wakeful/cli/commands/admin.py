@@ -17,7 +17,7 @@ from wakeful.cli.concurrency import full_page
 from wakeful.cli.exit_codes import NOT_DONE, OK
 from wakeful.cli.help import DefaultCommandGroup
 from wakeful.cli.output import Cell, compact, escape, first_line, table
-from wakeful.cli.session import Session, command, command_group
+from wakeful.cli.session import CliSession, command, command_group
 from wakeful.cli.times import instant, relative, relative_text, span
 from wakeful.client.types import ChannelShape, DeliveryShape, EntryShape, KeyShape
 from wakeful.model import Page
@@ -52,7 +52,7 @@ def _register_keys(app: typer.Typer) -> None:
         ),
     )
     async def create(
-        s: Session,
+        s: CliSession,
         name: Annotated[str, typer.Argument(metavar="NAME", help="the owner or purpose of the key")],
         role: Annotated[str, typer.Option("--role", help="admin, member or agent")] = "member",
         expires: Annotated[
@@ -74,13 +74,13 @@ def _register_keys(app: typer.Typer) -> None:
         )
 
     @command(group, "list", examples=("wakeful keys list",))
-    async def list_keys(s: Session) -> None:
+    async def list_keys(s: CliSession) -> None:
         """Show the keys of the workspace, without their secrets."""
         keys = await s.out.wait_for(s.client.list_keys())
         s.out.show({"keys": keys}, key_table(keys, now_ms()))
 
     @command(group, "env", examples=("wakeful keys env",))
-    async def env(s: Session) -> None:
+    async def env(s: CliSession) -> None:
         """Print the URL and the key that this command line uses, as variables for a shell.
 
         Use it as `eval "$(wakeful keys env)"`: then curl and other programs can use $WAKEFUL_URL and
@@ -94,7 +94,7 @@ def _register_keys(app: typer.Typer) -> None:
 
     @command(group, "revoke", examples=("wakeful keys revoke 01980000-0000-7000-8000-000000000000",))
     async def revoke(
-        s: Session,
+        s: CliSession,
         key_id: Annotated[str, typer.Argument(metavar="KEY", help="the key's id from `wakeful keys list`")],
     ) -> None:
         """Revoke a key, effective at once."""
@@ -138,7 +138,7 @@ def _register_channels(app: typer.Typer) -> None:
     )
 
     @command(group, "list", examples=("wakeful channels list", "wakeful channels list --json"))
-    async def list_channels(s: Session) -> None:
+    async def list_channels(s: CliSession) -> None:
         """Show the channels and the recent deliveries. `list` may be left out. Requires an admin's key."""
         found = await s.out.wait_for(s.client.list_channels())
         shown: list[RenderableType] = [Text("no channels; set WAKEFUL_CHANNEL_NAME on the server", "dim")]
@@ -154,7 +154,7 @@ def _register_channels(app: typer.Typer) -> None:
         examples=("wakeful channels test team-ops", "wakeful channels test telegram --to 12345678"),
     )
     async def test(
-        s: Session,
+        s: CliSession,
         name: Annotated[str, typer.Argument(metavar="NAME", help="the channel's name")],
         to: Annotated[
             str | None, typer.Option("--to", help="the recipient, if the channel takes one")
@@ -208,7 +208,7 @@ def _register_audit(app: typer.Typer) -> None:
 
     @command(group, "list", examples=("wakeful audit list --limit 10", "wakeful audit list --action key"))
     async def list_entries(
-        s: Session,
+        s: CliSession,
         actor: Annotated[
             str | None, typer.Option("--actor", help="only of this actor, such as key:ID")
         ] = None,
@@ -231,7 +231,7 @@ def _register_audit(app: typer.Typer) -> None:
         s.out.show_page("entries", entries, audit_table(entries, now_ms()), none=Text(none, "dim"))
 
     @command(group, "verify", examples=("wakeful audit verify",))
-    async def verify(s: Session) -> int:
+    async def verify(s: CliSession) -> int:
         """Verify the hash chain of the audit log. The exit code is 1 if it is broken."""
         found = await s.out.wait_for(s.client.verify_audit(), "verifying the hash chain")
         flaw, count = found.get("flaw"), found.get("count", 0)

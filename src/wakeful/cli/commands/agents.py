@@ -20,7 +20,7 @@ from wakeful.cli.arguments import (
 )
 from wakeful.cli.output import Cell, compact, page, table
 from wakeful.cli.pages import secret
-from wakeful.cli.session import Session, command, command_group
+from wakeful.cli.session import CliSession, command, command_group
 from wakeful.cli.times import relative_text
 from wakeful.client.types import AgentShape
 from wakeful.errors import InvalidArgument
@@ -38,13 +38,13 @@ def register(app: typer.Typer) -> None:
     )
 
     @command(group, "list", examples=("wakeful agents list",))
-    async def list_agents(s: Session) -> None:
+    async def list_agents(s: CliSession) -> None:
         """Show the agents of the workspace."""
         agents = await s.out.wait_for(s.client.list_agents())
         s.out.show({"agents": agents}, agent_table(agents, now_ms()))
 
     @command(group, "show", examples=("wakeful agents show writer",))
-    async def show(s: Session, name: AgentName) -> None:
+    async def show(s: CliSession, name: AgentName) -> None:
         """Show an agent."""
         agent = await s.out.wait_for(s.client.get_agent(s.named_agent(name)))
         s.out.show(agent, agent_page(agent))
@@ -58,7 +58,7 @@ def register(app: typer.Typer) -> None:
         ),
     )
     async def put(
-        s: Session,
+        s: CliSession,
         name: AgentName,
         tz: Annotated[
             str | None, typer.Option("--tz", help="the time zone of its jobs that set none")
@@ -145,7 +145,7 @@ def register(app: typer.Typer) -> None:
         ),
     )
     async def set_fields(
-        s: Session,
+        s: CliSession,
         name: AgentName,
         fields: Annotated[
             list[str] | None,
@@ -169,19 +169,19 @@ def register(app: typer.Typer) -> None:
         _show_saved(s, agent)
 
     @command(group, "rotate-secret", examples=("wakeful agents rotate-secret writer",))
-    async def rotate_secret(s: Session, name: AgentName) -> None:
+    async def rotate_secret(s: CliSession, name: AgentName) -> None:
         """Replace the secret of the agent's webhook. For a day, requests are signed with both."""
         agent = await s.out.wait_for(s.client.rotate_agent_secret(s.named_agent(name)))
         s.out.show(agent, *secret(agent))
 
     @command(group, "delete", examples=("wakeful agents delete writer",))
-    async def delete(s: Session, name: AgentName) -> None:
+    async def delete(s: CliSession, name: AgentName) -> None:
         """Delete an agent that has no jobs. Its internal jobs are deleted with it."""
         await s.out.wait_for(s.client.delete_agent(s.named_agent(name)))
         s.out.show({"deleted": name}, Text(f"deleted {name}", "green"))
 
 
-def _show_saved(s: Session, agent: AgentShape) -> None:
+def _show_saved(s: CliSession, agent: AgentShape) -> None:
     s.out.show(agent, Text(f"saved {agent['name']}", "green"), *secret(agent))
     s.out.print_warnings(agent.get("warnings", ()))
 

@@ -15,7 +15,7 @@ from wakeful.cli.arguments import CreateAgent, now_ms, read_text
 from wakeful.cli.concurrency import batches, for_each, gather, raise_if_unreachable
 from wakeful.cli.exit_codes import DRIFT, OK, exit_code
 from wakeful.cli.output import field_lines, full_name, print_error
-from wakeful.cli.session import Session, command
+from wakeful.cli.session import CliSession, command
 from wakeful.cli.unknown_names import UnknownName
 from wakeful.client.connection import error_of_code
 from wakeful.client.types import JobShape
@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
         panel="Files",
     )
     async def apply(
-        s: Session,
+        s: CliSession,
         file: Annotated[str, typer.Argument(metavar="FILE", help="YAML or JSON; - is stdin")],
         dry_run: Annotated[
             bool, typer.Option("--dry-run", help="show the changes without making them")
@@ -131,7 +131,7 @@ def register(app: typer.Typer) -> None:
 
 
 async def _agent_errors(
-    s: Session, manifest: Manifest, jobs: Iterable[JobShape], create: bool
+    s: CliSession, manifest: Manifest, jobs: Iterable[JobShape], create: bool
 ) -> list[ManifestError]:
     """Return an error if the file names an agent that is perhaps a typing error."""
     from wakeful.cli.manifest import ManifestError
@@ -146,7 +146,7 @@ async def _agent_errors(
     return []
 
 
-async def _validate(s: Session, jobs: Sequence[ManifestJob]) -> list[ManifestError]:
+async def _validate(s: CliSession, jobs: Sequence[ManifestJob]) -> list[ManifestError]:
     """Return the errors that the server finds in the documents of the file."""
     from wakeful.cli.manifest import job_errors
 
@@ -156,7 +156,7 @@ async def _validate(s: Session, jobs: Sequence[ManifestJob]) -> list[ManifestErr
 
 
 def _build_error(
-    s: Session, errors: Sequence[tuple[ManifestError, int | None]], file: str, dry_run: bool
+    s: CliSession, errors: Sequence[tuple[ManifestError, int | None]], file: str, dry_run: bool
 ) -> WakefulError:
     """Return one error that lists all errors of the file; with --json, print them."""
     name = "stdin" if file == "-" else file
@@ -200,7 +200,7 @@ def _steps(changes: Sequence[ManifestChange], before: Iterable[JobShape]) -> lis
 
 
 async def _apply(
-    s: Session,
+    s: CliSession,
     steps: Sequence[Sequence[ManifestChange]],
     saved: dict[tuple[str, str], JobShape],
     warnings: dict[tuple[str, str], list[str]],
@@ -249,7 +249,7 @@ def _failure(
     }
 
 
-async def _send(s: Session, change: ManifestChange) -> JobShape | list[str]:
+async def _send(s: CliSession, change: ManifestChange) -> JobShape | list[str]:
     """Save a job, or delete it and return the warnings."""
     if change.kind == "removed":
         return await s.client.delete_job(change.agent, change.name)

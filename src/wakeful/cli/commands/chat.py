@@ -25,7 +25,7 @@ from wakeful.cli.commands.messages import STATES, history_entry, wait_for_turn
 from wakeful.cli.commands.run import follow, run_exit_code
 from wakeful.cli.output import escape
 from wakeful.cli.pages import progress_line
-from wakeful.cli.session import Session, command
+from wakeful.cli.session import CliSession, command
 from wakeful.client.types import EventShape, HistoryEntryShape, RunShape
 from wakeful.errors import NotFound, WakefulError
 from wakeful.run.run import reason_text
@@ -55,7 +55,7 @@ def register(app: typer.Typer) -> None:
         panel="Runs",
     )
     async def chat(
-        s: Session,
+        s: CliSession,
         name: AgentName,
         session: Annotated[str, typer.Option("--session", help="the session (default: main)")] = _MAIN,
         message: Annotated[
@@ -82,7 +82,7 @@ def register(app: typer.Typer) -> None:
 # --- without a terminal -------------------------------------------------------------------------------
 
 
-async def _say(s: Session, agent: str, session: str, message: str) -> int:
+async def _say(s: CliSession, agent: str, session: str, message: str) -> int:
     """Send a message, wait for its turn, and print the answer."""
     receipt = await s.out.wait_for(s.client.send_message(agent, message=message, session=session))
     if receipt["state"] in ("dropped", "stopped"):
@@ -98,7 +98,7 @@ async def _say(s: Session, agent: str, session: str, message: str) -> int:
     return run_exit_code(run)
 
 
-async def _say_lines(s: Session, agent: str, session: str) -> int:
+async def _say_lines(s: CliSession, agent: str, session: str) -> int:
     """Send each line of stdin as a message. The exit code is that of the last turn that did not succeed."""
     code = exit_codes.OK
     while line := await asyncio.to_thread(sys.stdin.readline):
@@ -122,7 +122,7 @@ def _answer(run: RunShape) -> Text:
 class _Conversation:
     """An interactive conversation: lines from the terminal, and events from the server."""
 
-    def __init__(self, s: Session, agent: str, session: str) -> None:
+    def __init__(self, s: CliSession, agent: str, session: str) -> None:
         self._s = s
         self._agent = agent
         self._session = session

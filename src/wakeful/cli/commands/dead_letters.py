@@ -15,7 +15,7 @@ from wakeful.cli.commands.run import follow, run_exit_code
 from wakeful.cli.concurrency import full_page
 from wakeful.cli.output import Cell, first_line, table
 from wakeful.cli.pages import run_table
-from wakeful.cli.session import Session, command
+from wakeful.cli.session import CliSession, command
 from wakeful.cli.times import relative_text
 from wakeful.client.types import (
     DeadLetterGroupsShape,
@@ -47,7 +47,7 @@ def register(app: typer.Typer) -> None:
         panel=_PANEL,
     )
     async def dead_letters(
-        s: Session,
+        s: CliSession,
         groups: Annotated[
             bool, typer.Option("--groups", help="show the newest 2,000 by job and cause, with numbers")
         ] = False,
@@ -87,7 +87,7 @@ def register(app: typer.Typer) -> None:
         panel=_PANEL,
     )
     async def replay(
-        s: Session,
+        s: CliSession,
         ids: RunIds = None,
         all_: All = False,
         wait: Annotated[
@@ -120,7 +120,7 @@ def register(app: typer.Typer) -> None:
         ),
         panel=_PANEL,
     )
-    async def discard(s: Session, ids: RunIds = None, all_: All = False) -> None:
+    async def discard(s: CliSession, ids: RunIds = None, all_: All = False) -> None:
         """Remove runs from the dead letters. They stay failed."""
         chosen = _choose_runs(ids, all_, "discard")
         if chosen is None:

@@ -25,7 +25,7 @@ from wakeful.cli.arguments import now_ms
 from wakeful.cli.pages import progress_line, run_table
 from wakeful.cli.serve_options import wakeful_command
 from wakeful.cli.serving import link_lines
-from wakeful.cli.session import Session, command
+from wakeful.cli.session import CliSession, command
 from wakeful.cli.times import moment
 from wakeful.client.rest import RestClient
 from wakeful.client.types import RunShape
@@ -55,7 +55,7 @@ def register(app: typer.Typer) -> None:
         calls_server=False,
     )
     async def demo(
-        s: Session,
+        s: CliSession,
         seconds: Annotated[
             float | None, typer.Option("--seconds", min=0, help="stop after this many seconds")
         ] = None,
@@ -129,7 +129,7 @@ async def _server(settings: Settings, port: int | None) -> AsyncIterator[tuple[s
 
 
 async def _watch(
-    s: Session, client: RestClient, agent: DemoAgent, server: asyncio.Task[None], enough: int | None
+    s: CliSession, client: RestClient, agent: DemoAgent, server: asyncio.Task[None], enough: int | None
 ) -> None:
     """Show the runs until the server stops or `enough` runs have finished."""
     seen: set[str] = set()

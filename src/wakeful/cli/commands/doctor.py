@@ -11,7 +11,7 @@ from rich.text import Text
 from wakeful.cli import exit_codes
 from wakeful.cli.output import escape
 from wakeful.cli.serve_options import Db, settings_with
-from wakeful.cli.session import Session, command
+from wakeful.cli.session import CliSession, command
 from wakeful.errors import Unavailable, WakefulError
 from wakeful.model.codec import to_json
 from wakeful.service.admin import diagnosis
@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
         panel="Server",
     )
     async def doctor(
-        s: Session,
+        s: CliSession,
         db: Db = None,
         strict: Annotated[bool, typer.Option("--strict", help="exit with 1 for warnings too")] = False,
     ) -> int:
@@ -61,7 +61,7 @@ def register(app: typer.Typer) -> None:
         return exit_codes.NOT_DONE if errors or (strict and warnings) else exit_codes.OK
 
 
-async def _checks(s: Session, db: str | None) -> tuple[list[CheckJson], bool]:
+async def _checks(s: CliSession, db: str | None) -> tuple[list[CheckJson], bool]:
     """Return the checks, and whether the server or the database responded."""
     began = time.time()
     try:

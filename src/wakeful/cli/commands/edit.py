@@ -22,7 +22,7 @@ from wakeful.cli.document_options import document_options, read_document
 from wakeful.cli.exit_codes import OK
 from wakeful.cli.output import field_lines, full_name, print_error
 from wakeful.cli.pages import secret, status, ticks
-from wakeful.cli.session import Session, command
+from wakeful.cli.session import CliSession, command
 from wakeful.client.rest import RestClient
 from wakeful.client.types import JobShape
 from wakeful.errors import FailedPrecondition, InvalidArgument
@@ -49,7 +49,7 @@ def register(app: typer.Typer) -> None:
         options=document_options(),
     )
     async def add(
-        s: Session,
+        s: CliSession,
         /,
         name: Annotated[str, typer.Argument(metavar="NAME", help="a slug such as daily-report")],
         paused: Annotated[bool, typer.Option("--paused", help="create the job paused")] = False,
@@ -85,7 +85,7 @@ def register(app: typer.Typer) -> None:
         options=document_options(),
     )
     async def edit(
-        s: Session,
+        s: CliSession,
         /,
         name: JobName,
         unset: Unset = None,
@@ -131,7 +131,7 @@ class ConcurrentEdit(FailedPrecondition):
     """The job has changed since it was read."""
 
 
-async def _edit_text(s: Session, job: JobShape) -> int:
+async def _edit_text(s: CliSession, job: JobShape) -> int:
     from wakeful.document.definition import default_fields, editable
     from wakeful.service.auth.masking import masked_document
 
@@ -151,7 +151,7 @@ async def _edit_text(s: Session, job: JobShape) -> int:
 
 
 async def _edit_until_saved(
-    s: Session,
+    s: CliSession,
     job: JobShape,
     before: dict[str, Json],
     file: EditedFile,
@@ -175,7 +175,7 @@ async def _edit_until_saved(
             refused, text = remove_error(edited), add_error(edited, error.message)
 
 
-def _show(s: Session, old: JobShape, new: JobShape) -> None:
+def _show(s: CliSession, old: JobShape, new: JobShape) -> None:
     s.out.show(new, *_lines(old, new), *secret(new))
     s.out.print_warnings(new.get("warnings", ()))
 

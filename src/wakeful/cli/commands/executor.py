@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from wakeful.cli.arguments import LogFormat, LogLevel, check_given
-from wakeful.cli.session import Session, command, command_group
+from wakeful.cli.session import CliSession, command, command_group
 from wakeful.client.rest import RestClient
 from wakeful.errors import InvalidArgument
 
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
         ),
     )
     async def kubernetes(
-        s: Session,
+        s: CliSession,
         template: Annotated[
             list[str],
             typer.Option(
@@ -165,7 +165,7 @@ async def execute_on_kubernetes(
         await executor.serve(signals=True)
 
 
-def _agents(s: Session, text: str | None) -> tuple[str, ...]:
+def _agents(s: CliSession, text: str | None) -> tuple[str, ...]:
     """Return the agents of --agents, else that of --agent."""
     if text is None:
         return () if s.agent is None else (s.agent,)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from wakeful.cli.importers.run import ImportOptions, import_options
-from wakeful.cli.session import Session, command, command_group
+from wakeful.cli.session import CliSession, command, command_group
 
 
 def register(app: typer.Typer) -> None:
@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
         options=import_options(commands=True),
     )
     async def crontab(
-        s: Session,
+        s: CliSession,
         /,
         files: Annotated[
             list[str] | None,
@@ -66,7 +66,7 @@ def register(app: typer.Typer) -> None:
         options=import_options(commands=True),
     )
     async def systemd(
-        s: Session,
+        s: CliSession,
         /,
         files: Annotated[
             list[str] | None,
@@ -103,7 +103,7 @@ def register(app: typer.Typer) -> None:
         options=import_options(commands=False),
     )
     async def openclaw(
-        s: Session,
+        s: CliSession,
         /,
         file: Annotated[
             str, typer.Argument(metavar="FILE|-", help="the jobs.json of OpenClaw; - is stdin")
@@ -132,7 +132,7 @@ def register(app: typer.Typer) -> None:
         options=import_options(commands=False),
     )
     async def hermes(
-        s: Session,
+        s: CliSession,
         /,
         file: Annotated[
             str, typer.Argument(metavar="FILE|-", help="the jobs.json of Hermes; - is stdin")

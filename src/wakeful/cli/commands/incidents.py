@@ -11,7 +11,7 @@ from rich.text import Text
 
 from wakeful.cli.arguments import Limit, OfJob, now_ms, read_verb
 from wakeful.cli.output import Cell, first_line, hide_default_agent, page, table
-from wakeful.cli.session import Session, command
+from wakeful.cli.session import CliSession, command
 from wakeful.cli.times import moment_text, relative_text
 from wakeful.client.types import IncidentShape
 from wakeful.errors import InvalidArgument
@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
         panel="Dead letters",
     )
     async def incidents(
-        s: Session,
+        s: CliSession,
         words: Annotated[
             list[str] | None,
             typer.Argument(metavar="[ack] INCIDENT", help="an incident's id; with `ack`, acknowledge it"),

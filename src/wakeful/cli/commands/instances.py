@@ -14,7 +14,7 @@ from wakeful.cli.arguments import AgentName, Cursor, Limit, json_argument, now_m
 from wakeful.cli.help import DefaultCommandGroup
 from wakeful.cli.output import Cell, compact, first_line, page, table
 from wakeful.cli.pages import job_table
-from wakeful.cli.session import Session, command, command_group
+from wakeful.cli.session import CliSession, command, command_group
 from wakeful.cli.times import moment_text, relative_text
 from wakeful.client.types import InstanceShape
 from wakeful.errors import InvalidArgument
@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
         ),
     )
     async def list_instances(
-        s: Session,
+        s: CliSession,
         name: Annotated[str | None, typer.Argument(metavar="AGENT", help="only those of this agent")] = None,
         status: Annotated[
             str | None, typer.Option("--status", help="only active, paused, blocked or stopped ones")
@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
         s.out.show_page("instances", found, instance_table(found, now_ms()))
 
     @command(group, "show", examples=("wakeful instances show daily-report eu",))
-    async def show(s: Session, name: AgentName, id_: InstanceId = "default") -> None:
+    async def show(s: CliSession, name: AgentName, id_: InstanceId = "default") -> None:
         """Show an instance with its schedules and signals, and for an admin its state."""
         instance = await s.out.wait_for(s.client.get_instance(s.named_agent(name), id_))
         s.out.show(instance, *instance_page(instance, now_ms()))
@@ -74,7 +74,7 @@ def register(app: typer.Typer) -> None:
         ),
     )
     async def start(
-        s: Session,
+        s: CliSession,
         name: AgentName,
         id_: InstanceId = "default",
         state: Annotated[
@@ -91,7 +91,7 @@ def register(app: typer.Typer) -> None:
         _show(s, await s.out.wait_for(s.client.start_instance(s.named_agent(name), id_, state=value)))
 
     @command(group, "stop", examples=("wakeful instances stop daily-report eu",))
-    async def stop(s: Session, name: AgentName, id_: InstanceId = "default") -> None:
+    async def stop(s: CliSession, name: AgentName, id_: InstanceId = "default") -> None:
         """Stop an instance: delete its schedules and cancel its runs."""
         _show(s, await s.out.wait_for(s.client.stop_instance(s.named_agent(name), id_)))
 
@@ -101,7 +101,7 @@ def register(app: typer.Typer) -> None:
         examples=("wakeful instances pause daily-report eu --note 'maintenance of the API'",),
     )
     async def pause(
-        s: Session,
+        s: CliSession,
         name: AgentName,
         id_: InstanceId = "default",
         note: Annotated[str | None, typer.Option("--note", help="why, for other people")] = None,
@@ -110,18 +110,18 @@ def register(app: typer.Typer) -> None:
         _show(s, await s.out.wait_for(s.client.pause_instance(s.named_agent(name), id_, note=note)))
 
     @command(group, "resume", examples=("wakeful instances resume daily-report eu",))
-    async def resume(s: Session, name: AgentName, id_: InstanceId = "default") -> None:
+    async def resume(s: CliSession, name: AgentName, id_: InstanceId = "default") -> None:
         """Resume an instance that is paused or blocked."""
         _show(s, await s.out.wait_for(s.client.resume_instance(s.named_agent(name), id_)))
 
     @command(group, "hibernate", examples=("wakeful instances hibernate daily-report eu",))
-    async def hibernate(s: Session, name: AgentName, id_: InstanceId = "default") -> None:
+    async def hibernate(s: CliSession, name: AgentName, id_: InstanceId = "default") -> None:
         """Remove an instance from the memory of every process. Its next signal loads it again."""
         instance = await s.out.wait_for(s.client.hibernate_instance(s.named_agent(name), id_))
         s.out.show(instance, Text(f"{_name(instance)} hibernates", "green"))
 
 
-def _show(s: Session, instance: InstanceShape) -> None:
+def _show(s: CliSession, instance: InstanceShape) -> None:
     style = _STATUS.get(instance["status"], "")
     s.out.show(instance, Text(f"{_name(instance)} is {instance['status']}", style))
 

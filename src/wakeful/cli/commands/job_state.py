@@ -26,7 +26,7 @@ from wakeful.cli.selection import (
     read_filter,
     request_in_parts,
 )
-from wakeful.cli.session import Session, command
+from wakeful.cli.session import CliSession, command
 from wakeful.cli.times import instant, moment
 from wakeful.client.fields import given_fields
 from wakeful.client.types import BulkResultShape
@@ -54,7 +54,7 @@ def register(app: typer.Typer) -> None:
         panel=_PANEL,
     )
     async def pause(
-        s: Session,
+        s: CliSession,
         names: JobNames = None,
         note: Annotated[str | None, typer.Option("--note", help="the reason, shown with the job")] = None,
         until: Annotated[
@@ -90,7 +90,7 @@ def register(app: typer.Typer) -> None:
         panel=_PANEL,
     )
     async def resume(
-        s: Session,
+        s: CliSession,
         names: JobNames = None,
         label: LabelOption = None,
         all_: AllOption = False,
@@ -109,7 +109,7 @@ def register(app: typer.Typer) -> None:
         return await _change_several(s, "resume", only, names or [], s.client.resume_jobs, yes)
 
     @command(app, "skip-next", examples=("wakeful skip-next digest",), panel=_PANEL)
-    async def skip_next(s: Session, name: JobName) -> None:
+    async def skip_next(s: CliSession, name: JobName) -> None:
         """Skip the next tick of a job. The tick is recorded as a skipped run."""
         agent, slug = await s.find_job(name)
         job = await s.out.wait_for(s.client.skip_next_tick(agent, slug))
@@ -127,7 +127,7 @@ def register(app: typer.Typer) -> None:
         panel=_PANEL,
     )
     async def toggle(
-        s: Session, name: JobName, enabled: Annotated[str, typer.Argument(metavar="true|false")]
+        s: CliSession, name: JobName, enabled: Annotated[str, typer.Argument(metavar="true|false")]
     ) -> None:
         """Turn a job on (true) or off (false). Ticks while it is off do not count as missed."""
         if enabled.lower() not in _YES | _NO:
@@ -152,7 +152,7 @@ def register(app: typer.Typer) -> None:
         panel=_PANEL,
     )
     async def delete(
-        s: Session,
+        s: CliSession,
         names: JobNames = None,
         label: LabelOption = None,
         all_: AllOption = False,
@@ -184,7 +184,7 @@ def register(app: typer.Typer) -> None:
         return print_failures("deleted", errors, stopped)
 
     @command(app, "rotate-secret", examples=("wakeful rotate-secret sync",), panel=_PANEL)
-    async def rotate_secret(s: Session, name: JobName) -> None:
+    async def rotate_secret(s: CliSession, name: JobName) -> None:
         """Replace the secret of a webhook; for a day, requests are signed with both secrets."""
         agent, slug = await s.find_job(name)
         job = await s.out.wait_for(s.client.rotate_secret(agent, slug))
@@ -192,7 +192,7 @@ def register(app: typer.Typer) -> None:
 
 
 async def _change_several(
-    s: Session,
+    s: CliSession,
     verb: str,
     only: Filter | None,
     names: list[str],
@@ -213,7 +213,7 @@ async def _change_several(
     return _report(s, f"{verb}d", await s.out.wait_for(request(select)))
 
 
-def _report(s: Session, done: str, result: BulkResultShape) -> int:
+def _report(s: CliSession, done: str, result: BulkResultShape) -> int:
     lines = []
     for job in result["jobs"]:
         name = full_name(job["agentId"], job["name"])

@@ -13,7 +13,7 @@ from wakeful.cli.arguments import JobName, now_ms
 from wakeful.cli.commands.incidents import incident_table
 from wakeful.cli.output import escape, field_lines
 from wakeful.cli.pages import job_page, job_table, run_table, ticks
-from wakeful.cli.session import Session, command
+from wakeful.cli.session import CliSession, command
 from wakeful.cli.times import moment_text
 from wakeful.client.types import RevisionShape, RunShape
 from wakeful.run.run import RunState
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
         panel=_PANEL,
     )
     async def list_jobs(
-        s: Session,
+        s: CliSession,
         all_: Annotated[bool, typer.Option("--all", "-a", help="include disabled jobs")] = False,
         label: Annotated[
             list[str] | None,
@@ -86,7 +86,7 @@ def register(app: typer.Typer) -> None:
         ),
         panel=_PANEL,
     )
-    async def show(s: Session, name: JobName) -> None:
+    async def show(s: CliSession, name: JobName) -> None:
         """Show a job: its definition, its next ticks, its open incidents and its last runs."""
         agent, name = await s.find_job(name)
         job = await s.out.wait_for(s.client.get_job(agent, name))
@@ -111,7 +111,7 @@ def register(app: typer.Typer) -> None:
         panel="Jobs",
     )
     async def history(
-        s: Session,
+        s: CliSession,
         name: JobName,
         restore: Annotated[
             int | None, typer.Option("--restore", help="give the job the fields of this revision")
@@ -131,7 +131,7 @@ def register(app: typer.Typer) -> None:
         s.out.show({"revisions": found}, *_revision_lines(found))
 
 
-async def _read_reasons(s: Session, runs: Sequence[RunShape]) -> list[RunShape]:
+async def _read_reasons(s: CliSession, runs: Sequence[RunShape]) -> list[RunShape]:
     """Return the runs; those that are not over with what they wait for, which only a read of one run says."""
     over = [RunState(run["state"]).terminal for run in runs]
     return [run if done else await s.client.get_run(run["id"]) for run, done in zip(runs, over, strict=True)]

@@ -16,7 +16,7 @@ from wakeful.cli import exit_codes
 from wakeful.cli.arguments import AgentName, Cursor, Limit, check_given, json_argument, now_ms, read_text
 from wakeful.cli.commands.run import WaitOption, WaitTimeout, follow, follow_until, show_finished
 from wakeful.cli.output import Cell, escape, page, table
-from wakeful.cli.session import Session, command
+from wakeful.cli.session import CliSession, command
 from wakeful.cli.times import relative_text
 from wakeful.client.types import HistoryEntryShape, ReceiptShape, RunShape, SessionShape
 from wakeful.errors import FailedPrecondition, InvalidArgument
@@ -49,7 +49,7 @@ def register(app: typer.Typer) -> None:
         panel="Runs",
     )
     async def signal(
-        s: Session,
+        s: CliSession,
         name: AgentName,
         type_: Annotated[
             str, typer.Argument(metavar="TYPE", help="the type of the signal, such as report.generate")
@@ -109,7 +109,7 @@ def register(app: typer.Typer) -> None:
         panel=_PANEL,
     )
     async def say(
-        s: Session,
+        s: CliSession,
         name: AgentName,
         message: Annotated[
             str, typer.Argument(metavar="MESSAGE", help="the message; /stop and /stopall stop turns")
@@ -150,7 +150,7 @@ def register(app: typer.Typer) -> None:
         panel="Runs",
     )
     async def sessions(
-        s: Session,
+        s: CliSession,
         name: Annotated[
             str | None, typer.Argument(metavar="AGENT", help="the agent's name (default: default)")
         ] = None,
@@ -215,7 +215,7 @@ def _details(receipt: ReceiptShape) -> list[Text]:
     return lines
 
 
-async def wait_for_turn(s: Session, agent: str, receipt: ReceiptShape) -> str:
+async def wait_for_turn(s: CliSession, agent: str, receipt: ReceiptShape) -> str:
     """Wait until the message is part of a turn, and return the turn's run id."""
     while True:
         # The queue before the runs: a turn that starts in between is then found among the runs.

@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from wakeful.cli.arguments import job_names, now_ms
-from wakeful.cli.session import Session, command
+from wakeful.cli.session import CliSession, command
 from wakeful.cli.times import local_zone, parse_time, relative
 from wakeful.client.types import JobShape
 from wakeful.document import Defaults, read_definition
@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
         panel="Jobs",
     )
     async def preview(
-        s: Session,
+        s: CliSession,
         what: Annotated[
             str,
             typer.Argument(

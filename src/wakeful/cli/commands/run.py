@@ -26,7 +26,7 @@ from wakeful.cli.selection import (
     read_filter,
     request_in_parts,
 )
-from wakeful.cli.session import Session, command
+from wakeful.cli.session import CliSession, command
 from wakeful.cli.times import local_zone, parse_time
 from wakeful.client.fields import given_fields
 from wakeful.client.rest import RestClient
@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
         panel=_PANEL,
     )
     async def run(
-        s: Session,
+        s: CliSession,
         names: JobNames = None,
         wait: WaitOption = False,
         due: Annotated[bool, typer.Option("--due", help="only if a tick is due")] = False,
@@ -104,7 +104,7 @@ def register(app: typer.Typer) -> None:
         panel=_PANEL,
     )
     async def backfill(
-        s: Session,
+        s: CliSession,
         name: JobName,
         start: Annotated[
             str, typer.Option("--from", metavar="TIME", help="the start, an ISO 8601 time in the past")
@@ -121,7 +121,7 @@ def register(app: typer.Typer) -> None:
         agent, slug = await s.find_job(name)
         times = [parse_time(option, text) for option, text in (("--from", start), ("--to", end))]
         own = zone(local_zone())
-        first, last = ((at if at.tzinfo else own.utc_of(at)).isoformat() for at in times)
+        first, last = ((at if at.tzinfo else own.to_utc(at)).isoformat() for at in times)
         planned = await s.out.wait_for(
             s.client.backfill_job(agent, slug, start=first, end=last, overlap_policy=overlap)
         )
@@ -148,7 +148,7 @@ class RunRequest(NamedTuple):
 
 
 async def _run_several(
-    s: Session,
+    s: CliSession,
     only: Filter | None,
     names: list[str],
     request: RunRequest,
@@ -182,7 +182,7 @@ async def _run_several(
 
 
 async def _finish(
-    s: Session, run_id: str, *, poll: float, on_poll: Callable[[RunShape], None] | None = None
+    s: CliSession, run_id: str, *, poll: float, on_poll: Callable[[RunShape], None] | None = None
 ) -> RunShape:
     """Wait until a run finishes, and return it. `on_poll` gets each state that is read."""
     from wakeful.client.runs import LONGEST_POLL
@@ -198,7 +198,7 @@ async def _finish(
     )
 
 
-def show_finished(s: Session, run: RunShape) -> int:
+def show_finished(s: CliSession, run: RunShape) -> int:
     """Show a run after `follow`, and return its exit code."""
     s.out.show(run, "", *run_page(run, now_ms()))
     return run_exit_code(run)
@@ -209,7 +209,7 @@ def run_exit_code(run: RunShape) -> int:
     return exit_codes.OK if run["state"] == "succeeded" else exit_codes.NOT_DONE
 
 
-async def follow_until(s: Session, run_id: str, seconds: float | None) -> RunShape:
+async def follow_until(s: CliSession, run_id: str, seconds: float | None) -> RunShape:
     """Do `follow`; raise Unavailable if the run has not finished after this time."""
     try:
         async with asyncio.timeout(seconds):
@@ -222,7 +222,7 @@ async def follow_until(s: Session, run_id: str, seconds: float | None) -> RunSha
         ) from None
 
 
-async def follow(s: Session, run_id: str, *, quiet: bool = False) -> RunShape:
+async def follow(s: CliSession, run_id: str, *, quiet: bool = False) -> RunShape:
     """Wait until a run finishes and print each change of its state; return the finished run.
 
     With `quiet`, the state is shown only while it waits, and only on a terminal.

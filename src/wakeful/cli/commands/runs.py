@@ -13,7 +13,7 @@ from rich.text import Text
 from wakeful.cli.arguments import Cursor, Limit, RunId, job_names, now_ms
 from wakeful.cli.exit_codes import OK
 from wakeful.cli.pages import event_line, run_page, run_table
-from wakeful.cli.session import Session, command
+from wakeful.cli.session import CliSession, command
 from wakeful.cli.times import local_zone
 from wakeful.client.types import EventShape
 from wakeful.errors import InvalidArgument, NotFound
@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
         panel=_PANEL,
     )
     async def runs(
-        s: Session,
+        s: CliSession,
         name: Annotated[
             str | None,
             typer.Argument(
@@ -95,13 +95,13 @@ def register(app: typer.Typer) -> None:
         s.out.show_page("runs", found, run_table(found, now_ms(), wide=s.out.wide))
 
     @command(app, "cancel", examples=("wakeful cancel 01980000-0000-7000-8000-000000000000",), panel=_PANEL)
-    async def cancel(s: Session, run_id: RunId) -> None:
+    async def cancel(s: CliSession, run_id: RunId) -> None:
         """Cancel a run that is pending or retrying."""
         run = await s.out.wait_for(s.client.cancel_run(run_id))
         s.out.show(run, Text(f"{run['id']} is {run['state']}", "green"))
 
     @command(app, "stop", examples=("wakeful stop 01980000-0000-7000-8000-000000000000",), panel=_PANEL)
-    async def stop(s: Session, run_id: RunId) -> None:
+    async def stop(s: CliSession, run_id: RunId) -> None:
         """Stop a running run, on whichever replica it runs."""
         run = await s.out.wait_for(s.client.stop_run(run_id))
         s.out.show(run, Text(f"{run['id']} is {run['state']}", "green"))
@@ -116,7 +116,7 @@ def register(app: typer.Typer) -> None:
         panel=_PANEL,
     )
     async def verify(
-        s: Session,
+        s: CliSession,
         run_id: RunId,
         reject: Annotated[bool, typer.Option("--reject", help="the work was not done")] = False,
         reason: Annotated[str | None, typer.Option("--reason", help="with --reject: why")] = None,
@@ -141,7 +141,7 @@ def register(app: typer.Typer) -> None:
         panel="Runs",
     )
     async def tail(
-        s: Session,
+        s: CliSession,
         job: Annotated[
             str | None,
             typer.Option(
@@ -171,7 +171,7 @@ def register(app: typer.Typer) -> None:
         return OK
 
 
-async def _is_job(s: Session, job_id: str) -> bool:
+async def _is_job(s: CliSession, job_id: str) -> bool:
     try:
         await s.client.find_job(job_id)
     except NotFound:
@@ -180,7 +180,7 @@ async def _is_job(s: Session, job_id: str) -> bool:
 
 
 async def _follow(
-    s: Session, agent: str | None, job: str | None, states: frozenset[str], count: int | None
+    s: CliSession, agent: str | None, job: str | None, states: frozenset[str], count: int | None
 ) -> None:
     connections = 0
 
@@ -228,7 +228,7 @@ def _states(given: list[str] | None) -> frozenset[str]:
     return frozenset(given or ())
 
 
-async def _job(s: Session, job: str | None) -> tuple[str | None, str | None]:
+async def _job(s: CliSession, job: str | None) -> tuple[str | None, str | None]:
     """Return the agent and the job of the filter, which must exist."""
     if job is None:
         if s.agent is not None:

@@ -24,7 +24,7 @@ from wakeful.cli.serve_options import (
     serve_health,
     settings_with,
 )
-from wakeful.cli.session import Afterwards, Session, command
+from wakeful.cli.session import Afterwards, CliSession, command
 from wakeful.errors import InvalidArgument
 from wakeful.settings import WAIT_FOR_DB_S, Settings
 
@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
         calls_server=False,
     )
     async def serve(
-        s: Session,
+        s: CliSession,
         host: Annotated[
             str | None, typer.Option("--host", help="the address to listen on (default: 127.0.0.1)")
         ] = None,
@@ -110,7 +110,7 @@ def register(app: typer.Typer) -> None:
         calls_server=False,
     )
     async def worker(
-        s: Session,
+        s: CliSession,
         host: Annotated[
             str | None, typer.Option("--host", help="the address for health and metrics (default: 127.0.0.1)")
         ] = None,
@@ -184,7 +184,7 @@ def register(app: typer.Typer) -> None:
         panel=_PANEL,
         calls_server=False,
     )
-    async def migrate(s: Session, db: Db = None, wait_for_db: WaitForDb = None) -> None:
+    async def migrate(s: CliSession, db: Db = None, wait_for_db: WaitForDb = None) -> None:
         """Create or upgrade the tables of the database.
 
         `serve` and `worker` do the same at start. Use this if their database role may not create tables.
@@ -198,7 +198,7 @@ def register(app: typer.Typer) -> None:
 
 
 async def _work_on_queue(
-    s: Session,
+    s: CliSession,
     settings: Settings,
     app_name: str | None,
     port: int | None,

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from wakeful.cli.arguments import now_ms
 from wakeful.cli.output import Cell, page, table
-from wakeful.cli.session import Session, command
+from wakeful.cli.session import CliSession, command
 from wakeful.cli.times import moment, relative, relative_text, span
 from wakeful.client.types import (
     ExecutorShape,
@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
         panel="Server",
     )
     async def open_dashboard(
-        s: Session,
+        s: CliSession,
         browser: Annotated[bool, typer.Option("--browser", help="open it in a browser")] = False,
     ) -> None:
         """Print a link that signs in to the dashboard, with the key that this command line uses.
@@ -63,13 +63,13 @@ def register(app: typer.Typer) -> None:
         ),
         panel="Server",
     )
-    async def status(s: Session) -> None:
+    async def status(s: CliSession) -> None:
         """Show the state of the server and its service level objectives."""
         status, slo = await s.out.wait_for(asyncio.gather(s.client.get_status(), s.client.get_slo()))
         s.out.show({**status, "slo": slo}, status_page(s.client.url, status, slo))
 
     @command(app, "mcp", examples=("wakeful mcp --agent writer",), panel="Server")
-    async def mcp(s: Session) -> None:
+    async def mcp(s: CliSession) -> None:
         """Serve MCP on stdin and stdout, for an agent that schedules its own work.
 
         The key of an agent determines the agent; with any other key, set --agent. Logs go to stderr.
@@ -83,7 +83,7 @@ def register(app: typer.Typer) -> None:
         await serve_stdio(s.client, s.agent)
 
     @command(app, "workers", examples=("wakeful workers", "wakeful workers --json"), panel="Server")
-    async def workers(s: Session) -> None:
+    async def workers(s: CliSession) -> None:
         """Show the processes that take runs, and the executors that hold claimed runs.
 
         A worker is alive if its last heartbeat is less than 30 s old. Only the process that answers knows the
@@ -105,7 +105,7 @@ def register(app: typer.Typer) -> None:
         panel="Server",
     )
     async def settings(
-        s: Session,
+        s: CliSession,
         text: Annotated[
             str | None, typer.Argument(metavar="TEXT", help="only settings whose name contains this")
         ] = None,

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from wakeful.cli.arguments import Limit, OfJob, now_ms, read_verb
 from wakeful.cli.output import Cell, hide_default_agent, page, table
-from wakeful.cli.session import Session, command
+from wakeful.cli.session import CliSession, command
 from wakeful.cli.times import moment_text, relative_text
 from wakeful.client.types import SuggestionShape
 from wakeful.errors import InvalidArgument
@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
         panel="Jobs",
     )
     async def suggestions(
-        s: Session,
+        s: CliSession,
         words: Annotated[
             list[str] | None,
             typer.Argument(

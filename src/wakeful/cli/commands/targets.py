@@ -11,7 +11,7 @@ from rich.text import Text
 from wakeful.cli.arguments import JobName, Payload, Target, job_names, json_argument, now_ms, read_text
 from wakeful.cli.exit_codes import NOT_DONE, OK
 from wakeful.cli.output import escape, page
-from wakeful.cli.session import Session, command
+from wakeful.cli.session import CliSession, command
 from wakeful.cli.times import instant, moment, relative, span
 from wakeful.client.types import HookShape, TargetTestShape
 from wakeful.errors import InvalidArgument, NotFound
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
         panel="Jobs",
     )
     async def hook(
-        s: Session,
+        s: CliSession,
         name: JobName,
         rotate: Annotated[
             bool, typer.Option("--rotate", help="replace the URL; the old one works for another day")
@@ -73,7 +73,7 @@ def register(app: typer.Typer) -> None:
         panel="Jobs",
     )
     async def test_target(
-        s: Session,
+        s: CliSession,
         name: Annotated[
             str | None,
             typer.Argument(metavar="NAME", autocompletion=job_names, help="the job: name, agent/name or id"),
@@ -127,7 +127,7 @@ def register(app: typer.Typer) -> None:
         return OK if test["ok"] else NOT_DONE
 
 
-async def _job_of_file(s: Session, name: str | None, file: str) -> tuple[str, dict[str, Json]]:
+async def _job_of_file(s: CliSession, name: str | None, file: str) -> tuple[str, dict[str, Json]]:
     """Return the agent, and the fields of a job in a file that determine a test.
 
     A job of this name that exists is named in it, because its secret signs the request.

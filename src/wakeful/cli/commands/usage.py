@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from wakeful.cli.output import Cell, table
-from wakeful.cli.session import Session, command
+from wakeful.cli.session import CliSession, command
 from wakeful.cli.times import instant, local_zone, moment, span
 from wakeful.client.types import (
     AgentCostShape,
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
         examples=("wakeful peaks", "wakeful peaks --agent ops --json"),
         panel="Administration",
     )
-    async def peaks(s: Session) -> None:
+    async def peaks(s: CliSession) -> None:
         """Show when many jobs start in the coming week, and quieter minutes nearby."""
         found = await s.out.wait_for(s.client.get_peaks(agent=s.agent))
         tz = local_zone()
@@ -54,7 +54,7 @@ def register(app: typer.Typer) -> None:
         panel="Administration",
     )
     async def cost(
-        s: Session,
+        s: CliSession,
         first: Annotated[
             str | None, typer.Option("--from", metavar="DATE", help="the first day (UTC); 30 days by default")
         ] = None,

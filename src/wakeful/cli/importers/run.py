@@ -28,7 +28,7 @@ from wakeful.cli.importers.planner import (
     read_source,
 )
 from wakeful.cli.output import Cell, escape, first_line, table
-from wakeful.cli.session import Session
+from wakeful.cli.session import CliSession
 from wakeful.cli.times import local_zone
 from wakeful.client.types import JobShape
 from wakeful.errors import InvalidArgument, WakefulError
@@ -118,7 +118,7 @@ class _Outcome:
     saved: dict[tuple[str, str], JobShape] = field(default_factory=dict)
 
 
-async def run_import(s: Session, reading: ReadResult, kind: str, given: ImportOptions) -> int:
+async def run_import(s: CliSession, reading: ReadResult, kind: str, given: ImportOptions) -> int:
     """Create or change the jobs of a reading, and return the exit code.
 
     The server checks every document first. With --dry-run that is all, so a dry run refuses what the import
@@ -191,7 +191,7 @@ def _of_agent(entry: ImportEntry, agent: str) -> ImportEntry:
     )
 
 
-async def _check(s: Session, planned: Sequence[PlannedJob]) -> _Outcome:
+async def _check(s: CliSession, planned: Sequence[PlannedJob]) -> _Outcome:
     """Have the server check the documents."""
     done, failed = await s.out.wait_for(
         for_each(planned, lambda each: s.client.check_job(each.agent, each.document))
@@ -201,7 +201,7 @@ async def _check(s: Session, planned: Sequence[PlannedJob]) -> _Outcome:
     return _Outcome([each for each, _ in done], refused)
 
 
-async def _save(s: Session, outcome: _Outcome) -> None:
+async def _save(s: CliSession, outcome: _Outcome) -> None:
     """Save the accepted jobs. What the server refuses only now, such as a used-up quota, is refused too."""
     accepted, outcome.accepted = outcome.accepted, []
     with s.out.show_progress("importing", len(accepted)) as step:
@@ -272,7 +272,7 @@ def _remark_result(remark: Remark) -> dict[str, object]:
 
 
 def _print(
-    s: Session,
+    s: CliSession,
     outcome: _Outcome,
     notes: Sequence[Remark],
     absent: Sequence[tuple[str, str]],

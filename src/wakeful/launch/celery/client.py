@@ -138,7 +138,7 @@ class CeleryClient:
             self._withdraw(task.earlier_id)
         self._without_subscription()
         registered = self._tasks.get(task.name)
-        with self._connected() as producer:
+        with self._connect() as producer:
             if not sending.begin():
                 raise Withdrawn
             options = {**task.options, "task_id": task.id, "retry": False, "producer": producer}
@@ -164,12 +164,12 @@ class CeleryClient:
 
     def revoke(self, ids: Sequence[str]) -> None:
         """Have the workers discard these tasks. With `terminate`, also end those that run."""
-        with self._connected() as producer:
+        with self._connect() as producer:
             self._app.control.revoke(list(ids), terminate=self._terminate, connection=producer.connection)
 
     def examine(self) -> CeleryHealth:
         """Connect to the broker, the result backend and a worker. Raises what the first two raise."""
-        with self._connected() as producer:
+        with self._connect() as producer:
             broker = str(producer.connection.as_uri())  # without the password
             answers = self._app.control.ping(timeout=_EXAMINE_S, limit=1, connection=producer.connection)
         if self.has_results:
@@ -182,7 +182,7 @@ class CeleryClient:
             _disconnect(self._connections.pop())
 
     @contextlib.contextmanager
-    def _connected(self) -> Iterator[Any]:
+    def _connect(self) -> Iterator[Any]:
         """Return the producer of this thread. The broker has answered on its connection just now.
 
         A broker that hangs is found out here, before the task is sent to it: a task that waits in its

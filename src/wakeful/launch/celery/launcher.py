@@ -277,20 +277,22 @@ class CeleryLauncher:
             states = await loop.run_in_executor(reader, client.read, [each.task_id for each in batch])
             for each in batch:
                 try:
-                    await self._seen(each, states.get(each.task_id))
+                    await self._report_state(each, states.get(each.task_id))
                 except Unavailable:
                     raise
                 except Exception:  # of one task: the others are not affected
                     log.exception("celery.result_error", run_id=each.run_id, task_id=each.task_id)
 
-    async def _seen(self, awaited: Awaited, state: TaskState | None) -> None:
+    async def _report_state(self, awaited: Awaited, state: TaskState | None) -> None:
         """Report the state of a task about its run, if it has changed.
 
         The process that sent a task reports its result. Another one does so only if the run still awaits the
         result at its next look, which comes after a sweep: then the sender has died.
         """
         loop, task_id = asyncio.get_running_loop(), awaited.task_id
-        sighting = self._tracker.asked(task_id, loop.time(), None if state is None else state.fingerprint)
+        sighting = self._tracker.record_query(
+            task_id, loop.time(), None if state is None else state.fingerprint
+        )
         if sighting is None or state is None:
             return
         ended = state.meta.get("status") in ENDED

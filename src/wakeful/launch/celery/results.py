@@ -163,7 +163,7 @@ class Tracker:
         """Return when the next task is to be asked for; None: no task is awaited."""
         return min((each.due for each in self._tasks.values()), default=None)
 
-    def asked(self, task_id: str, now: float, fingerprint: object) -> Sighting | None:
+    def record_query(self, task_id: str, now: float, fingerprint: object) -> Sighting | None:
         """Record that a task was asked for. None: it is no longer awaited."""
         watched = self._tasks.get(task_id)
         if watched is None:

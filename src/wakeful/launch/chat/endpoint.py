@@ -16,7 +16,7 @@ from yarl import URL
 
 from wakeful.errors import InvalidArgument
 from wakeful.launch.address_guard import AddressGuard, AddressRefused, GuardedResolver
-from wakeful.launch.chat.request import Dialect, without_tools
+from wakeful.launch.chat.request import ChatDialect, without_tools
 from wakeful.launch.chat.response import EndpointError
 from wakeful.launch.http.client import HttpClient
 from wakeful.launch.http.messages import HttpError, Response, connection_failure
@@ -177,7 +177,7 @@ def is_overflow(error: EndpointError) -> bool:
     return bool(_OVERFLOW.search(error.message)) and not _RATE.search(error.message)
 
 
-def choose_dialect(dialect: Dialect, error: EndpointError, *, tools: bool) -> Dialect | None:
+def choose_dialect(dialect: ChatDialect, error: EndpointError, *, tools: bool) -> ChatDialect | None:
     """Return the dialect that this error asks for; None if another one would not help.
 
     >>> error = EndpointError(400, "Unsupported parameter: 'max_tokens'", param="max_tokens")
@@ -189,7 +189,7 @@ def choose_dialect(dialect: Dialect, error: EndpointError, *, tools: bool) -> Di
     about = f"{error.code} {error.message}".lower()
     renamed = "max_completion_tokens" in about or ("max_tokens" in about and "unsupported" in about)
     if renamed and dialect.max_tokens == "max_tokens":
-        return Dialect("max_completion_tokens", dialect.tools)
+        return ChatDialect("max_completion_tokens", dialect.tools)
     if tools and dialect.tools and _NO_TOOLS.search(error.message):
         return without_tools(dialect)
     return None
@@ -239,7 +239,7 @@ def _phrase(status: int) -> str:
         return f"HTTP {status}"
 
 
-class Reply(NamedTuple):
+class ChatReply(NamedTuple):
     """The response of an endpoint."""
 
     status: int
@@ -290,7 +290,7 @@ class ChatEndpoint:
         headers: Mapping[str, str],
         body: dict[str, Json],
         on_sent: Callable[[], None] | None = None,
-    ) -> Reply | Failed:
+    ) -> ChatReply | Failed:
         """Post a request and return the response, or why there is none. `on_sent`: see `HttpClient`."""
         assert self._client is not None, "open() comes first"
         sent = {
@@ -320,7 +320,7 @@ class ChatEndpoint:
         text = read_text(response, MAX_RESPONSE)
         if len(text) >= MAX_RESPONSE:
             return Failed(f"the response is larger than {MAX_RESPONSE // 1024} KB", reason="bad_response")
-        return Reply(response.status, text, self._wait_ms(response))
+        return ChatReply(response.status, text, self._wait_ms(response))
 
     def _wait_ms(self, response: Response) -> int | None:
         exact = response.header(b"retry-after-ms") or ""

@@ -33,10 +33,10 @@ from wakeful.launch.chat.endpoint import (
 )
 from wakeful.launch.chat.request import (
     DEFAULT_WINDOW,
+    ChatDialect,
     ChatTools,
-    Conversation,
+    ChatTurns,
     Conversations,
-    Dialect,
     Message,
     Said,
     ToolDefinition,
@@ -45,7 +45,14 @@ from wakeful.launch.chat.request import (
     system_text,
     user_text,
 )
-from wakeful.launch.chat.response import Answer, EndpointError, Spending, ToolCall, is_unread, read_response
+from wakeful.launch.chat.response import (
+    Answer,
+    ChatToolCall,
+    EndpointError,
+    Spending,
+    is_unread,
+    read_response,
+)
 from wakeful.launch.chat.target import ChatTarget, read_chat_target
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, Launch, launch_ids, truncate
 from wakeful.logs import get_logger
@@ -90,7 +97,7 @@ class ChatLauncher:
         #: reserves what requests of runs under a budget may use; None: there are no budgets
         self.budget: BudgetGate | None = None
         #: what endpoints accept, by workspace, URL and model: a cache
-        self._dialects: OrderedDict[tuple[str, str, str], Dialect] = OrderedDict()
+        self._dialects: OrderedDict[tuple[str, str, str], ChatDialect] = OrderedDict()
         self._counting: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
@@ -177,14 +184,14 @@ class ChatLauncher:
             if not answer.calls or last or not tools:
                 return _outcome(answer, target, acted=bool(conversation.rounds))
             said = [*conversation.messages(), answer.message]
-            refused = await self._reserve(run, spending, request_body(target, said, tools, Dialect()))
+            refused = await self._reserve(run, spending, request_body(target, said, tools, ChatDialect()))
             if refused is not None:
                 return refused
             spending.steps += 1
             results = await self._perform(run, answer.calls, made)
             conversation.rounds += [answer.message, *results]
 
-    async def _conversation(self, run: Launch, target: ChatTarget) -> Conversation:
+    async def _conversation(self, run: Launch, target: ChatTarget) -> ChatTurns:
         session = run.session
         turn = session is not None
         continuity = find_continuity(run, run.job, turn=turn)
@@ -206,7 +213,7 @@ class ChatLauncher:
             scheduled_ms=run.scheduled_ms,
             now_ms=self._clock.now_ms(),
         )
-        return Conversation(system, earlier, user_text(run.payload, run.job, turn=turn))
+        return ChatTurns(system, earlier, user_text(run.payload, run.job, turn=turn))
 
     async def _reserve(
         self, run: Launch, spending: Spending, body: Mapping[str, Json]
@@ -222,9 +229,9 @@ class ChatLauncher:
             return
         counting = asyncio.get_running_loop().create_task(self.budget.count(run, spending.spent))
         self._counting.add(counting)
-        counting.add_done_callback(partial(self._counted, run))
+        counting.add_done_callback(partial(self._count_usage, run))
 
-    def _counted(self, run: Launch, counting: asyncio.Task[None]) -> None:
+    def _count_usage(self, run: Launch, counting: asyncio.Task[None]) -> None:
         self._counting.discard(counting)
         error = None if counting.cancelled() else counting.exception()
         if error is not None:
@@ -235,7 +242,7 @@ class ChatLauncher:
         run: Launch,
         target: ChatTarget,
         headers: Mapping[str, str],
-        conversation: Conversation,
+        conversation: ChatTurns,
         tools: Sequence[ToolDefinition],
         spending: Spending,
         *,
@@ -244,7 +251,7 @@ class ChatLauncher:
         """Send a request, and again in another dialect if the endpoint asks for it."""
         place = run.workspace, str(target.url), target.model  # the options of its jobs can cause the error
         while True:
-            dialect = self._dialects.get(place, Dialect())
+            dialect = self._dialects.get(place, ChatDialect())
             body = request_body(target, conversation.messages(), tools, dialect, last=last)
             refused = await self._reserve(run, spending, body)
             if refused is not None:
@@ -272,7 +279,7 @@ class ChatLauncher:
             while len(self._dialects) > _DIALECTS:
                 self._dialects.popitem(last=False)
 
-    async def _perform(self, run: Launch, calls: Sequence[ToolCall], made: Counter[str]) -> list[Message]:
+    async def _perform(self, run: Launch, calls: Sequence[ChatToolCall], made: Counter[str]) -> list[Message]:
         """Perform tool calls in order and return their results as messages. `made` counts equal ones."""
         assert self.tools is not None
         names = {tool.name for tool in self.tools.definitions()}

@@ -191,7 +191,7 @@ def _json(value: Json) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class ChatDialect:
     """What this endpoint accepts for this model. It is found out by the errors of the endpoint."""
 
     #: the name of the field that limits the answer
@@ -200,7 +200,7 @@ class Dialect:
 
 
 @dataclass(slots=True)
-class Conversation:
+class ChatTurns:
     """What a request says: system, earlier entries, the message of the run, and the tool calls since."""
 
     system: str
@@ -274,7 +274,7 @@ def request_body(
     target: ChatTarget,
     messages: list[Message],
     tools: Sequence[ToolDefinition],
-    dialect: Dialect,
+    dialect: ChatDialect,
     *,
     last: bool = False,
 ) -> dict[str, Json]:
@@ -305,6 +305,6 @@ def describe_tool(tool: ToolDefinition) -> dict[str, Json]:
     return {"type": "function", "function": function}
 
 
-def without_tools(dialect: Dialect) -> Dialect:
+def without_tools(dialect: ChatDialect) -> ChatDialect:
     """Return the dialect of a model that takes no tools."""
     return replace(dialect, tools=False)

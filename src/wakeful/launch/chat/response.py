@@ -59,7 +59,7 @@ class TokenUsage(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
+class ChatToolCall:
     """A call that the model requests."""
 
     id: str
@@ -80,7 +80,7 @@ class Answer:
     """An answer of the model."""
 
     text: str
-    calls: tuple[ToolCall, ...]
+    calls: tuple[ChatToolCall, ...]
     #: `stop`, `length`, `tool_calls`, `content_filter` …
     finish: str
     refusal: str | None
@@ -235,9 +235,9 @@ def _without_thoughts(answer: str) -> str:
     return text[end.end() :].lstrip() if end else answer
 
 
-def _calls(value: Json, step: int) -> tuple[tuple[ToolCall, ...], list[Json]]:
+def _calls(value: Json, step: int) -> tuple[tuple[ChatToolCall, ...], list[Json]]:
     """Return the first tool calls, and the same as they go back to the endpoint."""
-    calls: list[ToolCall] = []
+    calls: list[ChatToolCall] = []
     returned: list[Json] = []
     seen: set[str] = set()
     for number, item in enumerate(value[:_MAX_CALLS] if isinstance(value, list) else ()):
@@ -249,7 +249,7 @@ def _calls(value: Json, step: int) -> tuple[tuple[ToolCall, ...], list[Json]]:
         seen.add(id_)
         name = str(function.get("name") or "")
         arguments, text, problem = _arguments(function.get("arguments"))
-        calls.append(ToolCall(id_, name, arguments, problem))
+        calls.append(ChatToolCall(id_, name, arguments, problem))
         back: dict[str, Json] = {
             "id": id_,
             "type": "function",

@@ -11,12 +11,12 @@ from typing import Final
 from yarl import URL
 
 from wakeful.launch.address_guard import AddressGuard, GuardedResolver
-from wakeful.launch.http.connection import Connection, Connector
+from wakeful.launch.http.connection import HttpConnection, HttpConnector
 from wakeful.launch.http.messages import (
     ConnectionClosed,
     HttpError,
-    Origin,
     Response,
+    UrlOrigin,
     parse_destination,
     request_bytes,
 )
@@ -33,12 +33,12 @@ class _Host:
 
     __slots__ = ("active", "idle", "origin", "waiting")
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, origin: UrlOrigin) -> None:
         self.origin = origin
         #: the requests that are sent or read
         self.active = 0
         #: unused connections, and since when; the oldest first
-        self.idle: dict[Connection, float] = {}
+        self.idle: dict[HttpConnection, float] = {}
         #: requests that wait for their turn; the result means that they are counted as active
         self.waiting: deque[asyncio.Future[None]] = deque()
 
@@ -61,13 +61,13 @@ class HttpClient:
         self._limit = connections
         self._per_host = per_host
         self._loop = asyncio.get_running_loop()
-        self._connector = Connector(guard, resolver, tls)
-        self._hosts: dict[Origin, _Host] = {}
+        self._connector = HttpConnector(guard, resolver, tls)
+        self._hosts: dict[UrlOrigin, _Host] = {}
         #: the hosts for which requests wait; the first is served next
-        self._queues: dict[Origin, _Host] = {}
+        self._queues: dict[UrlOrigin, _Host] = {}
         self._active = 0
         self._idle = 0
-        self._connections: set[Connection] = set()
+        self._connections: set[HttpConnection] = set()
         self._sweep: asyncio.TimerHandle | None = None
         self.closed = False
 
@@ -124,7 +124,7 @@ class HttpClient:
             connection.abort()
         await asyncio.gather(*[connection.closed for connection in connections])
 
-    async def _enter(self, origin: Origin) -> _Host:
+    async def _enter(self, origin: UrlOrigin) -> _Host:
         """Wait for the turn of a request."""
         if self.closed:
             raise HttpError("the client is closed")
@@ -185,7 +185,7 @@ class HttpClient:
 
     # --- unused connections --------------------------------------------------------------------------
 
-    def _take_idle(self, host: _Host) -> Connection | None:
+    def _take_idle(self, host: _Host) -> HttpConnection | None:
         """Return the unused connection that was used last; None if there is none."""
         oldest = self._loop.time() - KEEP_ALIVE_S
         while host.idle:
@@ -196,7 +196,7 @@ class HttpClient:
             connection.abort()
         return None
 
-    def _keep(self, host: _Host, connection: Connection) -> None:
+    def _keep(self, host: _Host, connection: HttpConnection) -> None:
         if self.closed or self._idle >= MAX_IDLE:
             connection.abort()
             return

@@ -26,10 +26,10 @@ from wakeful.launch.http.messages import (
     HttpError,
     InvalidTarget,
     MalformedResponse,
-    Origin,
     Response,
     ResponseCutOff,
     TooManyInterimResponses,
+    UrlOrigin,
 )
 
 #: The largest head of a response (status and headers), and its trailers, in bytes.
@@ -45,10 +45,10 @@ _NEXT_ADDRESS_S: Final = 0.25
 Addresses = list[aiohappyeyeballs.AddrInfoType]
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """A connection to a receiver. It has at most one request at a time."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, connections: set[Connection]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, connections: set[HttpConnection]) -> None:
         self._loop = loop
         #: the open connections, with this one
         self._connections = connections
@@ -270,7 +270,7 @@ def _is_readable(transport: asyncio.Transport) -> bool:
     return bool(poll.poll(0))
 
 
-class Connector:
+class HttpConnector:
     """Opens connections to allowed addresses: every socket is created by the guard."""
 
     def __init__(
@@ -289,7 +289,7 @@ class Connector:
         self._known: OrderedDict[tuple[str, int], tuple[float, Addresses]] = OrderedDict()
         self._lookups: dict[tuple[str, int], asyncio.Task[Addresses]] = {}
 
-    async def connect(self, origin: Origin, connections: set[Connection]) -> Connection:
+    async def connect(self, origin: UrlOrigin, connections: set[HttpConnection]) -> HttpConnection:
         """Open a connection. Raises HttpError, AddressRefused."""
         # A name may end with one dot, but no certificate has one.
         host = origin.host.rstrip(".") + "." if origin.host.endswith("..") else origin.host
@@ -304,7 +304,7 @@ class Connector:
                     socket_factory=self._guard.socket,
                 )
                 _, connection = await self._loop.create_connection(
-                    lambda: Connection(self._loop, connections),
+                    lambda: HttpConnection(self._loop, connections),
                     sock=sock,
                     ssl=context,
                     server_hostname=host.rstrip(".") if origin.tls else None,
@@ -344,7 +344,7 @@ class Connector:
             lookup = self._lookups.get(key)
             if lookup is None:
                 lookup = self._lookups[key] = self._loop.create_task(self._look_up(host, port))
-                lookup.add_done_callback(lambda done: self._looked_up(key, done))
+                lookup.add_done_callback(lambda done: self._finish_lookup(key, done))
             try:
                 # Others may wait for the same lookup.
                 known = await asyncio.shield(lookup)
@@ -360,7 +360,7 @@ class Connector:
         found = await self._resolver.resolve(host, port, socket.AF_UNSPEC)
         return [_address(each["host"], each["port"]) for each in found]
 
-    def _looked_up(self, key: tuple[str, int], lookup: asyncio.Task[Addresses]) -> None:
+    def _finish_lookup(self, key: tuple[str, int], lookup: asyncio.Task[Addresses]) -> None:
         del self._lookups[key]
         self._known.pop(key, None)
         if not lookup.cancelled() and lookup.exception() is None:
@@ -395,7 +395,7 @@ def _is_canonical(host: str) -> bool:
         return False
 
 
-def _failure(origin: Origin, error: OSError) -> HttpError | AddressRefused:
+def _failure(origin: UrlOrigin, error: OSError) -> HttpError | AddressRefused:
     if isinstance(error, AddressRefused):
         return error
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -20,7 +20,7 @@ _FORBIDDEN: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 MAX_INTERIM: Final = 16
 
 
-class Origin(NamedTuple):
+class UrlOrigin(NamedTuple):
     """What a connection is open to."""
 
     tls: bool
@@ -31,7 +31,7 @@ class Origin(NamedTuple):
 class Destination(NamedTuple):
     """The parts of a URL that a request needs."""
 
-    origin: Origin
+    origin: UrlOrigin
     #: path and query
     path: str
     #: the value of the header `Host`
@@ -55,7 +55,7 @@ def parse_destination(url: URL) -> Destination:
         user = f"{url.user or ''}:{url.password or ''}"
         authorization = f"Basic {b64encode(user.encode('latin1')).decode()}"
     return Destination(
-        Origin(url.scheme == "https", host, port),
+        UrlOrigin(url.scheme == "https", host, port),
         url.raw_path_qs,
         url.host_port_subcomponent or host,
         authorization,

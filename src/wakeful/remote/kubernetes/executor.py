@@ -130,7 +130,7 @@ class KubernetesExecutor:
     async def _wait_until_ready(self) -> None:
         """Wait until runs may be claimed: the API server is reachable, and earlier Jobs are adopted."""
         await self._searched.wait()
-        await self.watcher.listed()
+        await self.watcher.wait_listed()
 
     # --- one run ----------------------------------------------------------------------------------
 
@@ -296,7 +296,7 @@ class KubernetesExecutor:
         """Search for Jobs of a predecessor, at the start and then from time to time."""
         failures = 0
         while True:
-            await self.watcher.listed()
+            await self.watcher.wait_listed()
             try:
                 await self.adopt()
             except Exception as error:  # also of a response that cannot be read

@@ -67,7 +67,7 @@ class JobWatcher:
         """Return the event of the next change of a Job, or of the next list. Take it before you look."""
         return self._changes[name]
 
-    async def listed(self) -> None:
+    async def wait_listed(self) -> None:
         """Wait until the Jobs are known."""
         await self._listed.wait()
 

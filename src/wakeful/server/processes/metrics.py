@@ -182,7 +182,7 @@ class MetricsExchange:
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
-        self._earlier = self._written(self._share.number)
+        self._earlier = self._write_snapshot(self._share.number)
         place = self._socket(self._share.number)
         place.unlink(missing_ok=True)  # of the process that this one replaces
         self._server = await asyncio.start_unix_server(self._respond, place)
@@ -199,7 +199,7 @@ class MetricsExchange:
     async def collect_all(self) -> Collected:
         """Return the metrics of all processes. Of one that does not respond, the counters it wrote last."""
         others = [number for number in range(1, self._share.count + 1) if number != self._share.number]
-        found = await asyncio.gather(*map(self._of, others))
+        found = await asyncio.gather(*map(self._fetch_snapshot, others))
         return Collected(merge_snapshots(self._snapshot(), found))
 
     def _snapshot(self) -> Snapshot:
@@ -216,7 +216,7 @@ class MetricsExchange:
             log.warning("metrics.not_written", error=str(error))
         return snapshot
 
-    async def _of(self, number: int) -> Snapshot:
+    async def _fetch_snapshot(self, number: int) -> Snapshot:
         with suppress(OSError, ValueError, asyncio.IncompleteReadError):
             async with asyncio.timeout(_TIMEOUT_S):
                 reader, writer = await asyncio.open_unix_connection(self._socket(number), limit=_MAX_BYTES)
@@ -224,9 +224,9 @@ class MetricsExchange:
                     return from_json(json.loads(await reader.read(-1)))
                 finally:
                     writer.close()
-        return self._written(number)
+        return self._write_snapshot(number)
 
-    def _written(self, number: int) -> Snapshot:
+    def _write_snapshot(self, number: int) -> Snapshot:
         try:
             return from_json(json.loads(self._file(number).read_text(encoding="utf-8")))
         except (OSError, ValueError):

@@ -259,7 +259,7 @@ class Supervisor:
         elif message.kind == "alive":
             process.problem = message.text and f"process {process.number} is not ready: {message.text}"
             if not message.names:
-                self._resumed(process)
+                self._resume(process)
             elif process.hanging_since is None:
                 process.hanging_since = process.heard_at
                 log.error(
@@ -279,7 +279,7 @@ class Supervisor:
             self._kill(process)
             process.hanging_since = now  # it may take a moment to end
 
-    def _resumed(self, process: _Process) -> None:
+    def _resume(self, process: _Process) -> None:
         if process.hanging_since is not None:
             process.hanging_since = None
             log.info("process.resumed", number=process.number, pid=process.pid)
@@ -312,9 +312,9 @@ class Supervisor:
                 os.close(process.reports)
                 process.reports = None
         process.pid = None
-        self._ended(process, pid, os.waitstatus_to_exitcode(status))
+        self._end_child(process, pid, os.waitstatus_to_exitcode(status))
 
-    def _ended(self, process: _Process, pid: int, code: int) -> None:
+    def _end_child(self, process: _Process, pid: int, code: int) -> None:
         failure = process.failure.error() if process.failure is not None else None
         if self._stop_until is not None:
             self._error = self._error or failure

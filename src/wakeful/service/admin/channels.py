@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from wakeful.deliver.channels import TO, ChannelMessage, Channels, SendResult, apprise_installed
+from wakeful.deliver.channels import TO, ChannelMessage, ChannelSender, SendResult, apprise_installed
 from wakeful.errors import InvalidArgument, NotFound, ResourceExhausted
 from wakeful.job.policy import DAY_MS
 from wakeful.service.auth.access import Principal
@@ -57,7 +57,7 @@ class ChannelService:
         self._store = store
         self._accounts = accounts
         self._urls = dict(urls)
-        self._channels: Channels | None = None
+        self._channels: ChannelSender | None = None
         self._limiter = RateLimiter[str](per_minute=TESTS_PER_MINUTE)
 
     @property
@@ -95,7 +95,7 @@ class ChannelService:
             raise InvalidArgument(f"to: {UNSTORABLE}" if len(to) <= 1_024 else "to: it is too long")
         channels = self._channels
         if channels is None:  # Apprise takes a while to load
-            channels = self._channels = await asyncio.to_thread(Channels, self._urls)
+            channels = self._channels = await asyncio.to_thread(ChannelSender, self._urls)
         await asyncio.to_thread(channels.check, name, to)
         wait_s = self._limiter.take(name, self._store.clock.now_ms())
         if wait_s:

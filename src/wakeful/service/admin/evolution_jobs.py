@@ -209,7 +209,7 @@ class EvolutionStarter(Loop):
         spacing_ms = min(_SPACING_MS, _SPREAD_MS // max(len(agents), 1))
         started = 0
         for number, (workspace, agent, _) in enumerate(agents):
-            self.progressed()
+            self.report_progress()
             try:
                 await self._jobs.sync(workspace, agent)
                 started += await self._jobs.start(workspace, agent, now_ms + number * spacing_ms)
@@ -224,7 +224,7 @@ class EvolutionStarter(Loop):
 
     async def _repair_all(self, repair: Repair) -> None:
         for workspace, agent in await self._store.agents_with_internal_jobs():
-            self.progressed()
+            self.report_progress()
             try:
                 await repair(workspace, agent)
             except Unavailable:

@@ -176,7 +176,7 @@ class TargetTests:
             secrets=_sealed(work, row, context),
         )
         secret = None if launch.secrets is not None else new_secret()
-        secrets = self._secrets.secrets_of(launch) if secret is None else (secret,)
+        secrets = self._secrets.find_secrets(launch) if secret is None else (secret,)
         wait_ms = min(definition.policy.timeout_ms or MAX_WAIT_MS, MAX_WAIT_MS)
         began = time.monotonic()
         exchange = await launcher.test(launch, secrets, wait_ms)

@@ -22,17 +22,17 @@ class RunTelemetry:
     def record_trigger(self, run: RunView) -> None:
         """Record a run that a request has created."""
         if self.tracing is not None:
-            self.tracing.triggered(run)
+            self.tracing.record_trigger(run)
 
     def record_claim(self, run: TakenRun, worker: str) -> str | None:
         """Record a run that an executor has claimed. Returns the `traceparent` of its span."""
-        return None if self.tracing is None else self.tracing.claimed(run, worker)
+        return None if self.tracing is None else self.tracing.record_claim(run, worker)
 
     def record_completion(self, finished: Finished, run: RunView) -> None:
         """Record an outcome that was reported from outside and is stored. An error is logged."""
         try:
             self._metrics.record_finished([finished], (), [(run.workspace, run.agent, finished.state)])
             if self.tracing is not None:
-                self.tracing.finished(self.tracing.now_ns(), run.worker or "", [run], 1, 1)
+                self.tracing.record_finish(self.tracing.now_ns(), run.worker or "", [run], 1, 1)
         except Exception:
             log.exception("report.error", **run.log_fields)

@@ -222,7 +222,7 @@ async def adopt_failures(
         last_ms = max(run.finished_ms for run in runs)
         log = IncidentLog(await jobs(session, job_ids), await of_jobs(session, job_ids, last_ms), new_id)
         for run in sorted(runs, key=lambda run: run.finished_ms):
-            log.failed(run, times[run.run_id])
+            log.add_failure(run, times[run.run_id])
         await write(session, events, log.changes())
 
 

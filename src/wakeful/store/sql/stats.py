@@ -362,7 +362,7 @@ class SqlStats(SqlChangelog):
             page, after = await self._read(timings_page, workspace, agent, after)
             for each in page:
                 known = found.get(each[:3])
-                found[each[:3]] = each if known is None else known.merged(each)
+                found[each[:3]] = each if known is None else known.merge(each)
         return list(found.values())
 
     async def database_size(self) -> int:

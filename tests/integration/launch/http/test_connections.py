@@ -20,7 +20,7 @@ from tests.support.waiting import PATIENCE, eventually
 from wakeful.launch.address_guard import AddressGuard, AddressInfo, AddressRefused, GuardedResolver
 from wakeful.launch.http import client as client_module
 from wakeful.launch.http.client import HttpClient
-from wakeful.launch.http.messages import HttpError, Origin, Response
+from wakeful.launch.http.messages import HttpError, Response, UrlOrigin
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
@@ -202,7 +202,7 @@ async def test_at_most_so_many_requests_are_active(connections: int, per_host: i
 
 
 async def test_a_request_behind_a_cancelled_one_gets_its_turn():
-    origin = Origin(False, "127.0.0.1", 80)
+    origin = UrlOrigin(False, "127.0.0.1", 80)
     async with new_client(connections=1) as client:
         host = await client._enter(origin)
         waiting = asyncio.create_task(client._enter(origin))

@@ -29,7 +29,7 @@ from tests.support.waiting import PATIENCE
 from wakeful.launch.address_guard import GuardedResolver
 from wakeful.launch.chat.endpoint import ChatEndpoint
 from wakeful.launch.http.client import HttpClient
-from wakeful.launch.http.connection import Connection
+from wakeful.launch.http.connection import HttpConnection
 from wakeful.launch.http.messages import HttpError
 from wakeful.launch.webhook import WebhookLauncher
 from wakeful.run.outcome import Failed, Succeeded
@@ -304,7 +304,7 @@ async def _compare(
         await receiver.handled[number].wait()
 
 
-def _wait_for_its_end(receiver: HostileReceiver, connection: Connection) -> None:
+def _wait_for_its_end(receiver: HostileReceiver, connection: HttpConnection) -> None:
     """Wait until the end of a connection has arrived here. The event loop must not notice it."""
     transport, until = connection._transport, time.monotonic() + PATIENCE
     if transport is not None and transport.get_extra_info("sockname")[1] in receiver.ended:

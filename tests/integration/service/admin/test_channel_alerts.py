@@ -29,7 +29,7 @@ from tests.support.receiver import Receiver, serving
 from tests.support.waiting import PATIENCE, eventually, over, runs_of, the_run_of
 from tests.unit.launch.launches import launch
 from wakeful import Function, InvalidArgument, NotFound, Wakeful
-from wakeful.deliver.channels import ACCEPTED, Channels, SendResult
+from wakeful.deliver.channels import ACCEPTED, ChannelSender, SendResult
 from wakeful.deliver.launcher import MAX_PER_CHANNEL, ChannelLauncher
 from wakeful.document import policy_to_text
 from wakeful.job.policy import Backoff, Policy
@@ -355,7 +355,7 @@ async def test_a_service_that_does_not_respond_does_not_block_other_sends(servic
         return web.Response()
 
     service.answer = never
-    launcher = ChannelLauncher(Channels({"ops": posts(service)}))
+    launcher = ChannelLauncher(ChannelSender({"ops": posts(service)}))
     started = asyncio.create_task(launcher.start(launch({"kind": "channel", "channel": "ops"})))
     await asked.wait()  # the thread does not block the event loop
     started.cancel()
@@ -372,13 +372,13 @@ async def test_alerts_to_a_service_that_does_not_respond_leave_slots_to_other_ru
 ):
     release = threading.Event()
 
-    def send(self: Channels, name: str, *args: object) -> SendResult:
+    def send(self: ChannelSender, name: str, *args: object) -> SendResult:
         if name == "hangs":
             release.wait()
         return ACCEPTED
 
-    monkeypatch.setattr(Channels, "send", send)
-    launcher = ChannelLauncher(Channels({}))
+    monkeypatch.setattr(ChannelSender, "send", send)
+    launcher = ChannelLauncher(ChannelSender({}))
     hanging = [
         asyncio.create_task(launcher.start(launch({"kind": "channel", "channel": "hangs"})))
         for _ in range(30)
@@ -404,8 +404,8 @@ async def test_an_alert_whose_sending_fails_unexpectedly_is_not_sent_again(
     def send(*args: object) -> None:
         raise error
 
-    monkeypatch.setattr(Channels, "send", send)
-    launcher = ChannelLauncher(Channels({}))
+    monkeypatch.setattr(ChannelSender, "send", send)
+    launcher = ChannelLauncher(ChannelSender({}))
     outcome = await launcher.start(launch({"kind": "channel", "channel": "ops"}))
     await launcher.close()
     assert isinstance(outcome, Failed)
@@ -413,7 +413,7 @@ async def test_an_alert_whose_sending_fails_unexpectedly_is_not_sent_again(
 
 
 async def test_the_error_of_an_unreachable_service_does_not_contain_its_url(service: Receiver):
-    launcher = ChannelLauncher(Channels({"ops": f"json://ada:{SECRET}@127.0.0.1:1/{SECRET}"}))
+    launcher = ChannelLauncher(ChannelSender({"ops": f"json://ada:{SECRET}@127.0.0.1:1/{SECRET}"}))
     outcome = await launcher.start(launch({"kind": "channel", "channel": "ops"}))
     assert outcome == Failed(
         "channel 'ops': the service could not be reached, or closed the connection", reason="not_delivered"

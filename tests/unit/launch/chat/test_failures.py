@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wakeful.launch.chat.endpoint import choose_dialect, is_overflow, read_failure
-from wakeful.launch.chat.request import Dialect
+from wakeful.launch.chat.request import ChatDialect
 from wakeful.launch.chat.response import EndpointError
 
 
@@ -83,14 +83,17 @@ def test_an_error_says_what_to_do():
 )
 def test_a_model_without_tools_is_asked_without_them(message: str):
     error = EndpointError(400, message)
-    assert choose_dialect(Dialect(), error, tools=True) == Dialect(tools=False)
-    assert choose_dialect(Dialect(), error, tools=False) is None
-    assert choose_dialect(Dialect(tools=False), error, tools=True) is None
+    assert choose_dialect(ChatDialect(), error, tools=True) == ChatDialect(tools=False)
+    assert choose_dialect(ChatDialect(), error, tools=False) is None
+    assert choose_dialect(ChatDialect(tools=False), error, tools=True) is None
 
 
 def test_another_error_changes_no_dialect():
-    assert choose_dialect(Dialect(), EndpointError(400, "max_tokens is too large: 20000"), tools=True) is None
-    assert choose_dialect(Dialect(), EndpointError(401, "tools are not supported"), tools=True) is None
-    renamed = Dialect("max_completion_tokens")
+    assert (
+        choose_dialect(ChatDialect(), EndpointError(400, "max_tokens is too large: 20000"), tools=True)
+        is None
+    )
+    assert choose_dialect(ChatDialect(), EndpointError(401, "tools are not supported"), tools=True) is None
+    renamed = ChatDialect("max_completion_tokens")
     error = EndpointError(400, "Unsupported parameter: 'max_tokens'", param="max_tokens")
     assert choose_dialect(renamed, error, tools=False) is None

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from wakeful.launch.chat.request import (
     MAX_EXCERPT,
-    Conversation,
-    Dialect,
+    ChatDialect,
+    ChatTurns,
     PreviousAnswer,
     Said,
     ToolDefinition,
@@ -41,7 +41,7 @@ def test_roles_alternate_and_nothing_is_lost(said: list[Said]):
 
 @given(SAID, st.integers(512, 2_000))
 def test_what_is_kept_is_the_newest_and_fits(said: list[Said], window: int):
-    conversation = Conversation("system", list(said), "now")
+    conversation = ChatTurns("system", list(said), "now")
     conversation.fit(window, TARGET, ())
     kept = conversation.earlier
     assert conversation.dropped == len(said) - len(kept)
@@ -52,7 +52,7 @@ def test_what_is_kept_is_the_newest_and_fits(said: list[Said], window: int):
 
 @given(SAID)
 def test_halving_ends(said: list[Said]):
-    conversation = Conversation("system", list(said), "now")
+    conversation = ChatTurns("system", list(said), "now")
     while conversation.halve():
         assert len(conversation.earlier) < len(said)
         said = conversation.earlier
@@ -64,9 +64,9 @@ def test_halving_ends(said: list[Said]):
 
 def test_the_last_request_describes_the_tools_and_forbids_them():
     tool = ToolDefinition("cron", "Schedule work.", {"type": "object"})
-    body = request_body(TARGET, [], [tool], Dialect(), last=True)
+    body = request_body(TARGET, [], [tool], ChatDialect(), last=True)
     assert (body["top_p"], body["tool_choice"], body["stream"]) == (0.9, "none", False)
-    assert "tools" not in request_body(TARGET, [], [tool], Dialect(tools=False))
+    assert "tools" not in request_body(TARGET, [], [tool], ChatDialect(tools=False))
 
 
 def test_a_long_answer_is_cut_and_marked():

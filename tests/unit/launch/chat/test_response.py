@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wakeful.launch.chat.endpoint import MAX_RESPONSE, choose_dialect, read_failure
-from wakeful.launch.chat.request import Dialect
+from wakeful.launch.chat.request import ChatDialect
 from wakeful.launch.chat.response import Answer, EndpointError, Spending, TokenUsage, read_response
 from wakeful.settings.chat import ChatModel
 
@@ -59,7 +59,7 @@ def test_no_response_takes_long_to_read(part: str):
     began = time.thread_time()
     assert answer({"content": text}).text == text
     refused = error(400, {"error": {"message": part * 100_000, "code": part * 100_000}})
-    choose_dialect(Dialect(), refused, tools=True)
+    choose_dialect(ChatDialect(), refused, tools=True)
     read_failure(refused, key=None)
     read_failure(error(502, part * 100_000), key=None)
     assert time.thread_time() - began < 5.0
