@@ -13,13 +13,11 @@ import pytest
 
 from tests.support.factories import NOW, FalseClock
 from tests.support.query_plans import visited
-from wakeful.store.postgres import instances as postgres_instances
 from wakeful.store.rows import RunFilter
-from wakeful.store.sql import overviews
+from wakeful.store.sql import instances, overviews
 from wakeful.store.sql.driver import Statement
 from wakeful.store.sql.runs import list_dead_letters, list_runs
 from wakeful.store.sqlite import SqliteStore
-from wakeful.store.sqlite import instances as sqlite_instances
 from wakeful.store.sqlite.session import translate
 from wakeful.store.stats import DeadLetterFilter
 
@@ -121,7 +119,7 @@ async def test_sqlite_scans_no_table_and_takes_few_steps(tmp_path: Path) -> None
         )
         for name, (given, _) in CASES.items()
     }
-    statements["PENDING"] = sqlite_instances.PENDING, ["x", BATCH]
+    statements["PENDING"] = translate(instances.PENDING), ["x", BATCH]
     for only in DEAD:
         text, args = list_dead_letters(only)
         statements[str(only)] = translate(text), list(args)
@@ -159,7 +157,7 @@ async def test_postgres_visits_few_rows() -> None:
     statements: dict[str, tuple[Statement, list[Any], int]] = {
         name: (getattr(overviews, name), given, most) for name, (given, most) in CASES.items()
     }
-    statements["PENDING"] = postgres_instances.PENDING, [_uuid(9, 1), BATCH], 5
+    statements["PENDING"] = instances.PENDING, [_uuid(9, 1), BATCH], 5
     for only in DEAD:
         text, args = list_dead_letters(only)
         statements[str(only)] = text, list(args), BATCH

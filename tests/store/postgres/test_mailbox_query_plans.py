@@ -124,9 +124,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
         "EXPOSE": [ids[1:], [1] * (BATCH - 1), NOW],
         "SCHEDULE_IDS": [ids],
         "LOCK_INSTANCE": [ids[5]],
-        "VIEW": [ids[5]],
         "LIVE_OF_INSTANCE": [ids[0], True],
-        "PENDING": [ids[0], 50],
         "LOCK_LIMITS": ["default"],
         "CLASS": ["default", "report"],
         "HOLD_CLASS": ["default", "report"],
@@ -161,7 +159,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
         InstanceFilter("default"),
         InstanceFilter("default", "report", after=("report", "i5")),
     ):
-        yield str(only), *shared.list_statement(instances.VIEW_COLUMNS, only)
+        yield str(only), *shared.list_statement(only)
     yield str(of_instance), *run_reads.list_runs(of_instance)  # type: ignore[misc]
     # Runs of a job in mailboxes: run, job and instance have the same id.
     found = await db.fetch(
@@ -185,6 +183,8 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     for name, values in given.items():
         yield name, statements[name], values
     yield "JOB", job_reads.JOB, ["default", "report", "job-5"]
+    yield "VIEW", shared.VIEW, [ids[5]]
+    yield "PENDING", shared.PENDING, [ids[0], 50]
     yield "SCHEDULES", job_reads.SCHEDULES, [ids[5]]
     yield "CREATE_JOBS", sql.CREATE_JOBS, [[job(f"new-{number}") for number in range(BATCH)]]
 

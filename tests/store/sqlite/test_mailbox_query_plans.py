@@ -66,7 +66,7 @@ def _all_statements() -> dict[str, str]:
     for agent in (None, "a"):
         for after in (None, ("a", "b")):
             only = InstanceFilter("w", agent, None, after)
-            named[str(only)] = translate(shared.list_statement(instances._VIEW, only)[0])
+            named[str(only)] = translate(shared.list_statement(only)[0])
     return named
 
 

@@ -14,10 +14,8 @@ from wakeful.run.instances import (
 from wakeful.run.signal_rules import Arrival
 from wakeful.store.accounts import AgentChanged
 from wakeful.store.instances import (
-    InstanceFilter,
     InstanceRow,
     InstanceRule,
-    InstanceView,
     Received,
 )
 from wakeful.store.mailbox_rules import signal_key, signal_result
@@ -51,24 +49,11 @@ if TYPE_CHECKING:
 
 #: the primary key
 LOCK_INSTANCE: Final = f"{shared.INSTANCE} FOR UPDATE"
-#: live_runs_mailbox and live_runs_exposed, once for each
-VIEW_COLUMNS: Final = f"""{shared.INSTANCE_COLUMNS},
-    (SELECT count(*) FROM live_runs l WHERE l.instance_id = i.id AND l.state = 'pending'),
-    (SELECT l.run_id::text FROM live_runs l
-        WHERE l.instance_id = i.id AND (l.state <> 'pending' OR l.due_at IS NOT NULL)
-            AND l.state <> 'pending')"""
-#: the primary key
-VIEW: Final = f"SELECT {VIEW_COLUMNS} FROM instances i WHERE i.id = $1"
 #: live_runs_mailbox and live_runs_exposed
 LIVE_OF_INSTANCE: Final = """
     SELECT run_id::text FROM live_runs WHERE instance_id = $1 AND state = 'pending'
     UNION SELECT run_id::text FROM live_runs
     WHERE instance_id = $1 AND (state <> 'pending' OR due_at IS NOT NULL) AND ($2 OR state <> 'running')"""
-
-#: live_runs_mailbox: a range of it, in its order
-PENDING: Final = """
-    SELECT run_id::text FROM live_runs WHERE instance_id = $1 AND state = 'pending'
-    ORDER BY fire_at, sequence LIMIT $2"""
 
 
 async def send(
@@ -155,18 +140,3 @@ async def change_instance(
     await change_schedules(db, events, clock, now_ms, jobs, change.created, change.changed, change.deleted)
     await expose(db, events, now_ms, [own])
     return new, True
-
-
-async def instance(db: Db, workspace: str, agent: str, name: str) -> InstanceView | None:
-    row = await db.fetchrow(VIEW, instance_id(workspace, agent, name))
-    return None if row is None else shared.instance_view(row)
-
-
-async def list_instances(db: Db, only: InstanceFilter) -> list[InstanceView]:
-    """Return the instances that match, by agent and name."""
-    statement, args = shared.list_statement(VIEW_COLUMNS, only)
-    return [shared.instance_view(row) for row in await db.fetch(statement, *args)]
-
-
-async def mailbox(db: Db, instance_id: str, limit: int) -> list[str]:
-    return [row[0] for row in await db.fetch(PENDING, instance_id, limit)]

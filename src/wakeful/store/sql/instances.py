@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from wakeful.errors import NotFound
 from wakeful.job.self_scheduling import ChargeRule
-from wakeful.run.instances import AgentClass, DeclaredSchedule, InstanceLimits
+from wakeful.run.instances import AgentClass, DeclaredSchedule, InstanceLimits, instance_id
 from wakeful.run.signal_rules import Arrival
 from wakeful.store.audit import AuditEntry, was_written
 from wakeful.store.changelog import TransactionEvents
@@ -21,7 +21,7 @@ from wakeful.store.rows import JobRow
 from wakeful.store.sql import jobs
 from wakeful.store.sql.accounts import add_agent
 from wakeful.store.sql.base import Recorded, SqlBase
-from wakeful.store.sql.driver import Row, SqlSession
+from wakeful.store.sql.driver import Row, SqlSession, Texts
 from wakeful.values.json_value import Json
 
 CLASS_COLUMNS: Final = "workspace, agent, version, policy, definition, hash"
@@ -44,6 +44,30 @@ INSTANCE_COLUMNS: Final = (
 )
 #: the primary key
 INSTANCE: Final = f"SELECT {INSTANCE_COLUMNS} FROM instances i WHERE i.id = $1"
+#: runs_mailbox and runs_exposed, or live_runs_mailbox and live_runs_exposed, once for each
+_VIEW_COLUMNS: Final = Texts(
+    sqlite=f"""{INSTANCE_COLUMNS},
+    (SELECT count(*) FROM runs INDEXED BY runs_mailbox WHERE instance_id = i.id AND state = 'pending'),
+    (SELECT id FROM runs INDEXED BY runs_exposed WHERE instance_id = i.id
+        AND (state IN ('running', 'retrying') OR state = 'pending' AND due_at IS NOT NULL)
+        AND state <> 'pending')""",
+    postgresql=f"""{INSTANCE_COLUMNS},
+    (SELECT count(*) FROM live_runs l WHERE l.instance_id = i.id AND l.state = 'pending'),
+    (SELECT l.run_id::text FROM live_runs l
+        WHERE l.instance_id = i.id AND (l.state <> 'pending' OR l.due_at IS NOT NULL)
+            AND l.state <> 'pending')""",
+)
+#: the primary key
+VIEW: Final = Texts(*(f"SELECT {columns} FROM instances i WHERE i.id = $1" for columns in _VIEW_COLUMNS))
+#: runs_mailbox or live_runs_mailbox: a range of it, in its order
+PENDING: Final = Texts(
+    sqlite="""
+    SELECT id FROM runs INDEXED BY runs_mailbox WHERE instance_id = $1 AND state = 'pending'
+    ORDER BY fire_at, sequence LIMIT $2""",
+    postgresql="""
+    SELECT run_id::text FROM live_runs WHERE instance_id = $1 AND state = 'pending'
+    ORDER BY fire_at, sequence LIMIT $2""",
+)
 #: the primary key; every column of an `InstanceRow` in its order, but not `sequence`
 ADD_INSTANCE: Final = """
     INSERT INTO instances (id, workspace, agent, name, status, note, data, version, revision, memory,
@@ -164,7 +188,7 @@ def instance_view(row: Row) -> InstanceView:
     return InstanceView(InstanceRow(*columns), waiting, active_run)
 
 
-def list_statement(columns: str, only: InstanceFilter) -> tuple[str, list[object]]:
+def list_statement(only: InstanceFilter) -> tuple[Texts, list[object]]:
     """Return the statement that lists instances, and its arguments. instances_name: a range, in its order."""
     where, args = ["i.workspace = $1"], [only.workspace, only.limit]
     for column, value in (("agent", only.agent), ("status", only.status)):
@@ -174,10 +198,25 @@ def list_statement(columns: str, only: InstanceFilter) -> tuple[str, list[object
     if only.after is not None:
         args.extend(only.after)
         where.append(f"(i.agent, i.name) > (${len(args) - 1}, ${len(args)})")
-    return (
-        f"SELECT {columns} FROM instances i WHERE {' AND '.join(where)} ORDER BY i.agent, i.name LIMIT $2",
-        args,
-    )
+    rest = f"FROM instances i WHERE {' AND '.join(where)} ORDER BY i.agent, i.name LIMIT $2"
+    return Texts(*(f"SELECT {columns} {rest}" for columns in _VIEW_COLUMNS)), args
+
+
+async def read_instance(session: SqlSession, workspace: str, agent: str, name: str) -> InstanceView | None:
+    """Return an instance with its mailbox."""
+    row = await session.row(VIEW, instance_id(workspace, agent, name))
+    return None if row is None else instance_view(row)
+
+
+async def list_instances(session: SqlSession, only: InstanceFilter) -> list[InstanceView]:
+    """Return the instances that match, by agent and name."""
+    statement, args = list_statement(only)
+    return [instance_view(row) for row in await session.rows(statement, *args)]
+
+
+async def pending_runs(session: SqlSession, instance: str, limit: int) -> list[str]:
+    """Return the ids of the pending runs of an instance, in the order in which it handles them."""
+    return [row[0] for row in await session.rows(PENDING, instance, limit)]
 
 
 async def stale_instances(session: SqlSession, agent_class: AgentClass, limit: int) -> list[str]:
@@ -304,11 +343,11 @@ class SqlInstances(SqlBase):
 
     async def instance(self, workspace: str, agent: str, name: str) -> InstanceView | None:
         """Return an instance."""
-        return await self._driver.read(self._operations.instances.instance, workspace, agent, name)
+        return await self._read(read_instance, workspace, agent, name)
 
     async def instances(self, only: InstanceFilter) -> list[InstanceView]:
         """Return instances, ordered by agent and name."""
-        return await self._driver.read(self._operations.instances.list_instances, only)
+        return await self._read(list_instances, only)
 
     async def schedules(self, instance_id: str) -> list[JobRow]:
         """Return the jobs of the schedules of an instance, by origin and id."""

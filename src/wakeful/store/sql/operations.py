@@ -21,10 +21,8 @@ from wakeful.store.accounts import AgentRow, Inherited, InheritingChange
 from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.instances import (
-    InstanceFilter,
     InstanceRow,
     InstanceRule,
-    InstanceView,
     Received,
 )
 from wakeful.store.lane_shares import LaneOccupancy
@@ -346,12 +344,6 @@ class InstanceOperations(Protocol[C]):
         rule: InstanceRule,
         limits: InstanceLimits | None,
     ) -> tuple[InstanceRow | None, bool]: ...
-
-    async def instance(self, db: C, workspace: str, agent: str, name: str) -> InstanceView | None: ...
-
-    async def list_instances(self, db: C, only: InstanceFilter) -> list[InstanceView]: ...
-
-    async def mailbox(self, db: C, instance_id: str, limit: int) -> list[str]: ...
 
 
 class UsageOperations(Protocol[C]):

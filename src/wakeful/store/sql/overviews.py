@@ -14,6 +14,7 @@ from wakeful.store.sql import runs as run_reads
 from wakeful.store.sql.accounts import AGENT_COLUMNS, agent_row
 from wakeful.store.sql.base import SqlBase
 from wakeful.store.sql.driver import SqlSession
+from wakeful.store.sql.instances import pending_runs
 from wakeful.store.stats import (
     AgentOverview,
     DayCost,
@@ -155,7 +156,7 @@ class SqlOverviews(SqlBase):
 
     async def mailbox(self, instance_id: str, limit: int) -> list[RunView]:
         """Return the pending runs of an instance, in the order in which it handles them."""
-        waiting = await self._driver.read(self._operations.instances.mailbox, instance_id, limit)
+        waiting = await self._read(pending_runs, instance_id, limit)
         return [run for run in await self._in_order(waiting) if run.state == "pending"]
 
     async def dead_letters(self, only: DeadLetterFilter) -> list[DeadLetterRow]:

@@ -14,10 +14,8 @@ from wakeful.run.instances import (
 from wakeful.run.signal_rules import Arrival
 from wakeful.store.accounts import AgentChanged
 from wakeful.store.instances import (
-    InstanceFilter,
     InstanceRow,
     InstanceRule,
-    InstanceView,
     Received,
 )
 from wakeful.store.mailbox_rules import signal_key, signal_result
@@ -26,19 +24,11 @@ from wakeful.store.sql import instances as shared
 from wakeful.store.sql.runs import runs_by_ids
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.mailbox import add_signals, expose, known_signals, remember
-from wakeful.store.sqlite.session import SqliteSession, translate
+from wakeful.store.sqlite.session import SqliteSession
 from wakeful.store.sqlite.signal_outcomes import change_schedules, read_schedules
 from wakeful.store.sqlite.waiting_runs import cancel
 from wakeful.values.clock import Clock
 
-#: runs_mailbox and runs_exposed, once for each
-_VIEW: Final = f"""{shared.INSTANCE_COLUMNS},
-    (SELECT count(*) FROM runs INDEXED BY runs_mailbox WHERE instance_id = i.id AND state = 'pending'),
-    (SELECT id FROM runs INDEXED BY runs_exposed WHERE instance_id = i.id
-        AND (state IN ('running', 'retrying') OR state = 'pending' AND due_at IS NOT NULL)
-        AND state <> 'pending')"""
-#: the primary key
-_INSTANCE: Final = translate(f"SELECT {_VIEW} FROM instances i WHERE i.id = $1")
 #: the primary key, once for each
 COUNT_INSTANCES: Final = "SELECT count(*) FROM json_each(?) e CROSS JOIN instances i ON i.id = e.value"
 #: runs_mailbox and runs_exposed
@@ -49,10 +39,6 @@ LIVE_OF_INSTANCE: Final = """
         AND (?2 OR state <> 'running')"""
 #: the primary key
 ACTIVE: Final = "SELECT active FROM agents WHERE workspace = ? AND name = ?"
-#: runs_mailbox: a range of it, in its order
-PENDING: Final = """
-    SELECT id FROM runs INDEXED BY runs_mailbox WHERE instance_id = ? AND state = 'pending'
-    ORDER BY fire_at, sequence LIMIT ?"""
 
 
 async def send(
@@ -132,18 +118,3 @@ async def change_instance(
     await change_schedules(db, events, clock, now_ms, jobs, change.created, change.changed, change.deleted)
     expose(db, events, now_ms, [own])
     return row, True
-
-
-async def instance(db: sqlite3.Connection, workspace: str, agent: str, name: str) -> InstanceView | None:
-    row = db.execute(_INSTANCE, (instance_id(workspace, agent, name),)).fetchone()
-    return None if row is None else shared.instance_view(row)
-
-
-async def list_instances(db: sqlite3.Connection, only: InstanceFilter) -> list[InstanceView]:
-    """Return the instances that match, by agent and name."""
-    statement, args = shared.list_statement(_VIEW, only)
-    return [shared.instance_view(row) for row in db.execute(translate(statement), args)]
-
-
-async def mailbox(db: sqlite3.Connection, instance_id: str, limit: int) -> list[str]:
-    return [run_id for (run_id,) in db.execute(PENDING, (instance_id, limit))]
