@@ -28,8 +28,14 @@ if TYPE_CHECKING:
     from wakeful.agents.schedules import Schedule
     from wakeful.app import Wakeful
     from wakeful.client import AsyncClient, Client
-    from wakeful.client.scheduler import AgentsApi, IncidentsApi, JobsApi, RunsApi, Scheduler
-    from wakeful.client.suggestions_api import SuggestionsApi
+    from wakeful.client.scheduler import (
+        AgentsApi,
+        IncidentsApi,
+        JobsApi,
+        RunsApi,
+        Scheduler,
+        SuggestionsApi,
+    )
     from wakeful.document import Defaults
     from wakeful.engine.engine import EngineConfig
     from wakeful.job.targets import CeleryTask, Chat, Command, Echo, Function, Queue, Webhook
@@ -165,9 +171,15 @@ if not TYPE_CHECKING:
                 "SuggestionStatus",
                 "Trigger",
             ],
-            "wakeful.client.scheduler": ["AgentsApi", "IncidentsApi", "JobsApi", "RunsApi", "Scheduler"],
+            "wakeful.client.scheduler": [
+                "AgentsApi",
+                "IncidentsApi",
+                "JobsApi",
+                "RunsApi",
+                "Scheduler",
+                "SuggestionsApi",
+            ],
             "wakeful.signal.signals": ["Signal"],
-            "wakeful.client.suggestions_api": ["SuggestionsApi"],
             "wakeful.job.targets": ["CeleryTask", "Chat", "Command", "Echo", "Function", "Queue", "Webhook"],
         },
     )

@@ -1,4 +1,4 @@
-"""The agents of a workspace in this process. `wakeful.client.scheduler` documents the methods."""
+"""The agents of a workspace in this process. `wakeful.client.admin` documents the methods."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, overload
 
 from wakeful.app.jobs import plain_fields
-from wakeful.client.instances_api import EventLike, SignalLike, check_signals, check_state
-from wakeful.client.scheduler import AgentsApi
+from wakeful.client.admin import Agents as ClientAgents
+from wakeful.client.instances import SignalLike, check_state
 from wakeful.errors import FailedPrecondition
 from wakeful.model import AgentInfo, InstanceInfo, InstanceStatus, MessageReceipt, Page, Run, SessionInfo
 from wakeful.model.codec import JsonObject, from_json
@@ -34,7 +34,7 @@ from wakeful.store.instances import InstanceView
 _PAGE: Final = 200
 
 
-class Agents(AgentsApi):
+class Agents(ClientAgents):
     """The agents of a workspace: `app.agents`."""
 
     def __init__(self, services: Services, workspace: str) -> None:
@@ -46,7 +46,6 @@ class Agents(AgentsApi):
     @overload
     async def list(self, name: str) -> builtins.list[InstanceInfo]: ...
     async def list(self, name: str | None = None) -> builtins.list[AgentInfo] | builtins.list[InstanceInfo]:
-        """Return all agents, by name; with the `name` of an agent, all its instances."""
         if name is not None:
             return await self._all_instances(name)
         rows = await self._services.agents.list(LOCAL, self._workspace)
@@ -129,20 +128,9 @@ class Agents(AgentsApi):
     async def hibernate(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
         return _instance(await self._services.agents.instances.hibernate(*self._at(name, id)))
 
-    @overload
-    async def send(self, name: str, id: str, signal: SignalLike) -> Run: ...
-    @overload
-    async def send(self, name: str, id: str, signal: Sequence[EventLike]) -> builtins.list[Run]: ...
-    async def send(
-        self, name: str, id: str, signal: SignalLike | Sequence[EventLike]
-    ) -> Run | builtins.list[Run]:
-        if isinstance(signal, Signal | str | Mapping):
-            return (await self._send(name, id, [read_signal(signal)]))[0]
-        check_signals(signal)
-        return await self._send(name, id, [read_signal(each) for each in signal])
-
-    async def _send(self, name: str, id: str, signals: builtins.list[Signal]) -> builtins.list[Run]:
-        received = await self._services.agents.signals.send(*self._at(name, id), signals)
+    async def _send(self, name: str, id: str, signals: Sequence[SignalLike]) -> builtins.list[Run]:
+        read = [read_signal(each) for each in signals]
+        received = await self._services.agents.signals.send(*self._at(name, id), read)
         return [RUNS.to_model(each.run, duplicate=each.duplicate) for each in received]
 
     async def state(self, name: str, id: str = DEFAULT_INSTANCE) -> dict[str, Any]:
@@ -180,14 +168,6 @@ class Agents(AgentsApi):
         shown = [_instance(view) for view in found[:limit]]
         last = shown[-1] if len(found) > limit else None
         return Page(shown, f"{last.agent}/{last.id}" if last else None)
-
-    async def _all_instances(self, name: str) -> builtins.list[InstanceInfo]:
-        page = await self.instances(name, limit=_PAGE)
-        found = [*page]
-        while page.cursor is not None:
-            page = await self.instances(name, limit=_PAGE, cursor=page.cursor)
-            found += page
-        return found
 
     def _at(self, name: str, id: str) -> tuple[Principal, str, str, str]:
         return LOCAL, self._workspace, name, id

@@ -1,17 +1,17 @@
-"""The incidents of a workspace in this process. `wakeful.client.scheduler` documents the methods."""
+"""The incidents of a workspace in this process. `wakeful.client.incidents` documents the methods."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from wakeful.client.scheduler import IncidentsApi
+from wakeful.client.incidents import Incidents as ClientIncidents
 from wakeful.model import Incident, Page
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.serializers import INCIDENTS
 from wakeful.service.services import Services
 
 
-class Incidents(IncidentsApi):
+class Incidents(ClientIncidents):
     """The incidents of a workspace: `app.incidents`."""
 
     def __init__(self, services: Services, workspace: str) -> None:

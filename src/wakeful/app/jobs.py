@@ -1,4 +1,4 @@
-"""The jobs of an agent in this process. `wakeful.client.scheduler` documents the methods."""
+"""The jobs of an agent in this process. `wakeful.client.jobs` documents the methods."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal, Unpack, overload
 
-from wakeful.client.scheduler import JobsApi
+from wakeful.client.jobs import Jobs as ClientJobs
 from wakeful.job.policy import Overlap
 from wakeful.job.targets import Target
 from wakeful.model import BulkResult, Hook, Job, OverlapPolicy, Page, Revision, Run
@@ -30,7 +30,7 @@ _LAST_RUNS: Final = 5
 _JSON: Final = frozenset({str, int, float, bool, dict, list, type(None)})
 
 
-class Jobs(JobsApi):
+class Jobs(ClientJobs):
     """The jobs of one agent: `app.jobs`."""
 
     def __init__(self, services: Services, workspace: str, agent: str) -> None:

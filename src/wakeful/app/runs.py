@@ -1,4 +1,4 @@
-"""The runs of an agent in this process. `wakeful.client.scheduler` documents the methods."""
+"""The runs of an agent in this process. `wakeful.client.runs` documents the methods."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import builtins
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
-from wakeful.client.scheduler import RunsApi, id_and_attempt, poll_until
-from wakeful.model import Attempt, HeartbeatResult, Page, ReleaseResult, Run, Trigger
+from wakeful.client.runs import Runs as ClientRuns
+from wakeful.client.runs import id_and_attempt, poll_until
+from wakeful.model import HeartbeatResult, Page, ReleaseResult, Run, Trigger
 from wakeful.model.codec import from_json
 from wakeful.model.job_fields import JsonLike
 from wakeful.run.dead_letter_groups import DeadLetterSelection
@@ -19,7 +20,7 @@ from wakeful.service.services import Services
 from wakeful.values.json_value import compact, json_value
 
 
-class Runs(RunsApi):
+class Runs(ClientRuns):
     """The runs of one agent: `app.runs`."""
 
     def __init__(self, services: Services, workspace: str, agent: str) -> None:
@@ -34,9 +35,6 @@ class Runs(RunsApi):
         run = await self._service.get(LOCAL, self._workspace, run_id)
         attempts = await self._service.attempts(LOCAL, self._workspace, run_id)
         return run_from_view(run, attempts, await self._services.runs.waiting.of(run))
-
-    async def attempts(self, run_id: str) -> builtins.list[Attempt]:
-        return [*(await self.get(run_id)).attempts]
 
     async def list(
         self,

@@ -1,17 +1,17 @@
-"""The suggestions of a workspace in this process. `wakeful.client.scheduler` documents the methods."""
+"""The suggestions of a workspace in this process. `wakeful.client.suggestions` documents the methods."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from wakeful.client.suggestions_api import SuggestionsApi
+from wakeful.client.suggestions import Suggestions as ClientSuggestions
 from wakeful.model import Page, Suggestion
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.serializers import SUGGESTIONS
 from wakeful.service.services import Services
 
 
-class Suggestions(SuggestionsApi):
+class Suggestions(ClientSuggestions):
     """The suggestions of a workspace: `app.suggestions`."""
 
     def __init__(self, services: Services, workspace: str) -> None:

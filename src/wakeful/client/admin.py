@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, cast, overload
 
 from wakeful.client.instances import Instances
-from wakeful.client.scheduler import AgentsApi
 from wakeful.model import (
     AgentInfo,
     ApiKey,
@@ -27,33 +26,42 @@ if TYPE_CHECKING:
     from wakeful.client.rest import RestClient
 
 
-class Agents(Instances, AgentsApi):
-    """The agents of a workspace: `client.agents`. `wakeful.client.scheduler` documents the methods."""
+class Agents(Instances):
+    """The agents of a workspace, and their instances: `client.agents`."""
 
     @overload
     async def list(self) -> builtins.list[AgentInfo]: ...
     @overload
     async def list(self, name: str) -> builtins.list[InstanceInfo]: ...
     async def list(self, name: str | None = None) -> builtins.list[AgentInfo] | builtins.list[InstanceInfo]:
+        """Return all agents, by name; with the `name` of an agent, all its instances."""
         if name is not None:
             return await self._all_instances(name)
         return [from_json(AgentInfo, agent) for agent in await self._rest.list_agents()]
 
     async def get(self, name: str) -> AgentInfo:
+        """Return an agent, or raise NotFound."""
         return from_json(AgentInfo, await self._rest.get_agent(name))
 
     async def put(self, name: str, fields: Mapping[str, object]) -> AgentInfo:
+        """Create an agent, or change it to match these fields. A `secret` in the result is shown once."""
         return from_json(AgentInfo, await self._rest.put_agent(name, fields))
 
     async def update(
         self, name: str, fields: Mapping[str, object], *, if_version: int | None = None
     ) -> AgentInfo:
+        """Change these fields of an agent and no others; None resets a field to its default.
+
+        With `if_version`, only an agent that is still at that version is changed: FailedPrecondition.
+        """
         return from_json(AgentInfo, await self._rest.update_agent(name, fields, if_version=if_version))
 
     async def rotate_secret(self, name: str) -> AgentInfo:
+        """Create a new webhook secret, which is shown once."""
         return from_json(AgentInfo, await self._rest.rotate_agent_secret(name))
 
     async def delete(self, name: str) -> None:
+        """Delete an agent that has no jobs."""
         await self._rest.delete_agent(name)
 
     async def say(
@@ -65,21 +73,28 @@ class Agents(Instances, AgentsApi):
         channel: str | None = None,
         to: str | None = None,
     ) -> MessageReceipt:
+        """Send a message to an agent, in the session `main` or the one that is named.
+
+        `channel` and `to` say where it comes from: jobs that are made in the conversation deliver there.
+        """
         receipt = await self._rest.send_message(
             name, message=message, session=session, channel=channel, to=to
         )
         return from_json(MessageReceipt, receipt)
 
     async def sessions(self, name: str, *, limit: int = 50, cursor: str | None = None) -> Page[SessionInfo]:
+        """Return the sessions of an agent, by name; `cursor` is that of the previous page."""
         page = await self._rest.list_sessions(name, limit=limit, cursor=cursor)
         return page_from_json(SessionInfo, page)
 
     async def session(
         self, name: str, session: str = "main", *, limit: int = 50, cursor: str | None = None
     ) -> SessionInfo:
+        """Return a session of an agent with its `history`, newest first; `cursor` continues it."""
         return from_json(SessionInfo, await self._rest.get_session(name, session, limit=limit, cursor=cursor))
 
     async def delete_session(self, name: str, session: str = "main") -> None:
+        """Delete a session with its history. Its turns stop, and its waiting messages are dropped."""
         await self._rest.delete_session(name, session)
 
 

@@ -1,31 +1,33 @@
-"""The instances of agents on a server. `wakeful.client.instances_api` documents the methods."""
+"""The instances of agents, a part of `agents`: their methods, implemented by requests to a server."""
 
 from __future__ import annotations
 
 import builtins
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast, overload
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast, overload
 
-from wakeful.client.connection import check_next
-from wakeful.client.instances_api import EventLike, InstancesApi, SignalLike, check_signals, check_state
-from wakeful.errors import FailedPrecondition, PermissionDenied
+from wakeful.errors import FailedPrecondition, InvalidArgument, PermissionDenied
 from wakeful.job.job import DEFAULT_INSTANCE
 from wakeful.model import InstanceInfo, InstanceStatus, Page, Run
 from wakeful.model.codec import from_json, page_from_json
 from wakeful.run.instances import InstanceStatus as StatusName
 from wakeful.signal.signals import Signal
-from wakeful.values.json_value import Json
+from wakeful.values.json_value import Json, shown
 
 if TYPE_CHECKING:
     from wakeful.client.rest import RestClient
 
+#: A signal, or a CloudEvent as JSON.
+EventLike: TypeAlias = "Signal | Mapping[str, object]"
+#: The same, or the text of a type.
+SignalLike: TypeAlias = "Signal | str | Mapping[str, object]"
 #: The source of signals that have none.
 SOURCE: Final = "/client"
 _PAGE: Final = 500
 
 
-class Instances(InstancesApi):
-    """The part of `client.agents` for instances."""
+class Instances:
+    """The part of `client.agents` for instances. `name` is the agent, `id` the name of an instance."""
 
     def __init__(self, rest: RestClient) -> None:
         self._rest = rest
@@ -33,19 +35,31 @@ class Instances(InstancesApi):
     async def start(
         self, name: str, id: str = DEFAULT_INSTANCE, *, state: Mapping[str, object] | None = None
     ) -> InstanceInfo:
+        """Start an instance. A new one, or one that was stopped, begins with its initial state.
+
+        `state` changes keys of that initial state. An instance that is not stopped keeps its state, and gets
+        the declared schedules of its class again. FailedPrecondition: the agent has no class.
+        """
         check_state(state)
         return from_json(InstanceInfo, await self._rest.start_instance(name, id, state=state))
 
     async def stop(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
+        """Stop an instance: delete its schedules, and cancel its signals, also the one that is handled.
+
+        Later signals are refused until it is started again.
+        """
         return from_json(InstanceInfo, await self._rest.stop_instance(name, id))
 
     async def pause(self, name: str, id: str = DEFAULT_INSTANCE, *, note: str | None = None) -> InstanceInfo:
+        """Pause an instance: its signals wait."""
         return from_json(InstanceInfo, await self._rest.pause_instance(name, id, note=note))
 
     async def resume(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
+        """Resume an instance that is paused, or blocked because its state could not be read."""
         return from_json(InstanceInfo, await self._rest.resume_instance(name, id))
 
     async def hibernate(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
+        """Remove an instance from the memory of every process. Its next signal loads it again."""
         return from_json(InstanceInfo, await self._rest.hibernate_instance(name, id))
 
     @overload
@@ -55,6 +69,12 @@ class Instances(InstancesApi):
     async def send(
         self, name: str, id: str, signal: SignalLike | Sequence[EventLike]
     ) -> Run | builtins.list[Run]:
+        """Send a signal to an instance, or several at once: all or none of them are stored, in their order.
+
+        Returns its run. The first signal creates the instance. A signal with an id that the instance has
+        received before returns the first run, as a `duplicate`. FailedPrecondition: it is stopped.
+        ResourceExhausted: its mailbox is full.
+        """
         if isinstance(signal, Signal | str | Mapping):
             return (await self._send(name, id, [signal]))[0]
         check_signals(signal)
@@ -65,6 +85,7 @@ class Instances(InstancesApi):
         return [from_json(Run, run) for run in sent]
 
     async def state(self, name: str, id: str = DEFAULT_INSTANCE) -> dict[str, Any]:
+        """Return the state of an instance as a JSON object, or raise NotFound."""
         found = await self._rest.get_instance(name, id)
         if "state" not in found:
             raise PermissionDenied("only an admin may read the state of an instance; use an admin's key")
@@ -77,6 +98,7 @@ class Instances(InstancesApi):
         return state
 
     async def instance(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
+        """Return an instance with its state and schedules, or raise NotFound."""
         return from_json(InstanceInfo, await self._rest.get_instance(name, id))
 
     async def instances(
@@ -87,11 +109,14 @@ class Instances(InstancesApi):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[InstanceInfo]:
+        """Return the instances of an agent, or of all agents, by name; `cursor` is that of the last page."""
         page = await self._rest.list_all_instances(agent=name, status=status, limit=limit, cursor=cursor)
         return page_from_json(InstanceInfo, page)
 
     async def _all_instances(self, name: str) -> builtins.list[InstanceInfo]:
         """Return all instances of an agent."""
+        from wakeful.client.connection import check_next  # the embedded API needs nothing else of it
+
         found: builtins.list[InstanceInfo] = []
         cursor: str | None = None
         while True:
@@ -114,3 +139,20 @@ def event_of(signal: SignalLike) -> dict[str, Json]:
         signal = Signal.from_json({"source": SOURCE, **signal})
     event = signal.to_json()
     return event if "source" in event else cast(dict[str, Json], {**event, "source": SOURCE})
+
+
+def check_signals(value: object) -> None:
+    """Raise InvalidArgument for what `send` cannot send."""
+    if not isinstance(value, Sequence) or isinstance(value, bytes):
+        raise InvalidArgument(
+            f"{shown(value)} is not a signal; give a Signal, the text of its type, a CloudEvent as a "
+            "mapping, or a list of them"
+        )
+
+
+def check_state(value: object) -> None:
+    """Raise InvalidArgument for what `start` cannot use as a state."""
+    if not isinstance(value, Mapping | None):
+        raise InvalidArgument(
+            f"state: {shown(value)} is not a mapping; give the keys of the initial state to change"
+        )

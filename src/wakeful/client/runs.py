@@ -1,12 +1,13 @@
-"""The runs of an agent on a server. `wakeful.client.scheduler` documents the methods."""
+"""The runs of an agent: their methods, implemented by requests to a server."""
 
 from __future__ import annotations
 
+import asyncio
 import builtins
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, Literal, cast
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast
 
-from wakeful.client.scheduler import RunsApi, id_and_attempt, poll_each
+from wakeful.errors import Unavailable
 from wakeful.model import Attempt, HeartbeatResult, Page, ReleaseResult, Run, Trigger
 from wakeful.model.codec import from_json, page_from_json
 from wakeful.run.run import TriggerName
@@ -15,11 +16,17 @@ if TYPE_CHECKING:
     from wakeful.client.rest import RestClient
     from wakeful.model.job_fields import JsonLike
 
+T = TypeVar("T")
+
+#: How much longer each wait between two polls is than the one before.
+_POLL_GROWTH: Final = 1.2
+#: Seconds for which a wait for a run tolerates that the server does not respond.
+POLL_PATIENCE: Final = 60.0
 #: The longest wait between two polls, in seconds.
 LONGEST_POLL: Final = 2.0
 
 
-class Runs(RunsApi):
+class Runs:
     """The runs of one agent: `client.runs`."""
 
     def __init__(self, rest: RestClient, agent: str) -> None:
@@ -27,12 +34,15 @@ class Runs(RunsApi):
         self._agent = agent
 
     def of(self, agent: str, workspace: str | None = None) -> Runs:
+        """Return the runs of another agent."""
         return Runs(self._rest.in_workspace(workspace), agent)
 
     async def get(self, run_id: str) -> Run:
+        """Return a run with its attempts, or raise NotFound."""
         return from_json(Run, await self._rest.get_run(run_id))
 
     async def attempts(self, run_id: str) -> builtins.list[Attempt]:
+        """Return the attempts of a run, in order."""
         return [*(await self.get(run_id)).attempts]
 
     async def list(
@@ -49,6 +59,11 @@ class Runs(RunsApi):
         cursor: str | None = None,
         all_agents: bool = False,
     ) -> Page[Run]:
+        """Return runs, newest first; with `all_agents`, those of the whole workspace.
+
+        `cursor` is that of the previous page. `before` is the id of a run: only older ones. `instance` is
+        an instance of the agent. `to_confirm`: only runs that wait for a person to confirm their work.
+        """
         page = await self._rest.list_all_runs(
             agent=None if all_agents else self._agent,
             job_id=job_id,
@@ -66,6 +81,7 @@ class Runs(RunsApi):
     async def dead_letters(
         self, *, limit: int = 50, cursor: str | None = None, all_agents: bool = False
     ) -> Page[Run]:
+        """Return failed runs that were neither replayed nor discarded, newest first."""
         agent = None if all_agents else self._agent
         page = await self._rest.list_dead_letters(agent=agent, limit=limit, cursor=cursor)
         return page_from_json(Run, page)
@@ -73,31 +89,48 @@ class Runs(RunsApi):
     async def wait(
         self, run_id: str, *, poll: float = 0.1, on_poll: Callable[[Run], None] | None = None
     ) -> Run:
+        """Return a run once it has ended. Limit the wait with `async with asyncio.timeout(60):`.
+
+        `on_poll` is called with the run after each read. A server that restarts meanwhile may be away for a
+        minute.
+        """
         async for run in poll_run(self, run_id, poll):
             if on_poll is not None:
                 on_poll(run)
         return run
 
     async def cancel(self, run_id: str) -> Run:
+        """Cancel a run that has not started, or that waits for its next attempt."""
         return from_json(Run, await self._rest.cancel_run(run_id))
 
     async def stop(self, run_id: str) -> Run:
+        """Stop a run that is running, on any worker."""
         return from_json(Run, await self._rest.stop_run(run_id))
 
     async def replay(self, run_id: str) -> Run:
+        """Run a dead letter again: a new run with the same idempotency key and the next attempt number."""
         return from_json(Run, await self._rest.replay_run(run_id))
 
     async def discard(self, run_id: str) -> None:
+        """Discard a dead letter."""
         await self._rest.discard_run(run_id)
 
     async def replay_many(
         self, run_ids: Iterable[str] | None, *, all_agents: bool = False
     ) -> builtins.list[str]:
+        """Replay these dead letters, or with None the oldest thousand of the agent, or of all agents.
+
+        Return the ids of the dead letters that were replayed.
+        """
         return [*await self._rest.replay_dead_letters(self._select(run_ids, all_agents))]
 
     async def discard_many(
         self, run_ids: Iterable[str] | None, *, all_agents: bool = False
     ) -> builtins.list[str]:
+        """Discard these dead letters, or with None the oldest thousand of the agent, or of all agents.
+
+        Return the ids of the dead letters that were discarded.
+        """
         return [*await self._rest.discard_dead_letters(self._select(run_ids, all_agents))]
 
     def _select(self, run_ids: Iterable[str] | None, all_agents: bool) -> dict[str, object]:
@@ -117,6 +150,13 @@ class Runs(RunsApi):
         evidence: Mapping[str, object] | None = None,
         permanent: bool = False,
     ) -> Run:
+        """Report the end of a claimed run, or of a run whose webhook has `completion="callback"`.
+
+        Pass a claimed run as `claim` returned it, or its id and `attempt`. `evidence` is what shows that the
+        work was done, such as `{"external_id": "inv-17"}`. A success of a job with `verify` stays running
+        (`verifying`) until it is verified. A failure that is `permanent` is not retried.
+        FailedPrecondition: the run has ended, or is at another attempt.
+        """
         run_id, attempt = id_and_attempt(run, attempt)
         report = {
             "status": status, "attempt": attempt, "output": output, "error": error, "usage": usage,
@@ -127,22 +167,36 @@ class Runs(RunsApi):
     async def verify(
         self, run: str | Run, verified: bool = True, *, reason: str | None = None, attempt: int | None = None
     ) -> Run:
+        """Confirm the work of a run that is `verifying`, or reject it with a reason.
+
+        Pass a run as it was read, or its id. A rejected attempt has failed (`unverified`).
+        FailedPrecondition: the run does not wait to be verified, or is at another attempt.
+        """
         run_id, attempt = id_and_attempt(run, attempt)
         return from_json(
             Run, await self._rest.verify_run(run_id, verified=verified, reason=reason, attempt=attempt)
         )
 
     async def heartbeat(self, run: str | Run, *, attempt: int | None = None) -> Run:
+        """Renew the lease of a claimed run, passed as `claim` returned it, or by its id and `attempt`.
+
+        FailedPrecondition: the run has ended, or another executor holds it. Stop working on it.
+        """
         run_id, attempt = id_and_attempt(run, attempt)
         return from_json(Run, await self._rest.heartbeat_run(run_id, attempt=cast(int, attempt)))
 
     async def heartbeat_many(self, runs: Iterable[Run], *, worker: str | None = None) -> HeartbeatResult:
+        """Renew the leases of claimed runs. Stop working on those that are `lost`."""
         beat = await self._rest.heartbeat_runs(runs=held_runs(runs), worker=worker)
         return from_json(HeartbeatResult, beat)
 
     async def release(
         self, worker: str, runs: Iterable[Run] = (), *, claim_id: str | None = None
     ) -> ReleaseResult:
+        """Return claimed runs without executing them; the attempts do not count.
+
+        With `claim_id` also all runs of that claim, for one whose response was lost.
+        """
         released = await self._rest.release_runs(worker=worker, runs=held_runs(runs), claim_id=claim_id)
         return from_json(ReleaseResult, released)
 
@@ -156,6 +210,11 @@ class Runs(RunsApi):
         wait_ms: int = 0,
         claim_id: str | None = None,
     ) -> builtins.list[Run]:
+        """Claim runs that wait for an executor; with `wait_ms`, wait so long for the first one.
+
+        Each has its `target`, and a lease of 30 seconds that a heartbeat renews. `claim_id` is a new name for
+        `release`.
+        """
         claimed = await self._rest.claim_runs(
             worker=worker,
             agents=[*agents],
@@ -167,6 +226,7 @@ class Runs(RunsApi):
         return [from_json(Run, run) for run in claimed]
 
     async def wake(self, payload: JsonLike = None) -> Run:
+        """Wake the agent now, without a job. It requires the role admin."""
         return from_json(Run, await self._rest.wake_agent(self._agent, payload=payload))
 
 
@@ -180,3 +240,56 @@ def poll_run(runs: Runs, run_id: str, poll: float) -> AsyncGenerator[Run, None]:
     return poll_each(
         lambda: runs.get(run_id), lambda run: run.state.terminal, poll=poll, longest=LONGEST_POLL
     )
+
+
+async def poll_each(
+    read: Callable[[], Awaitable[T]],
+    ended: Callable[[T], bool],
+    *,
+    poll: float,
+    longest: float,
+    reached: bool = False,
+) -> AsyncGenerator[T, None]:
+    """Yield what each read returns, until the value has ended; each wait is longer than the one before.
+
+    A server that was `reached` before may be away for `POLL_PATIENCE` seconds: it restarts.
+    """
+    loop = asyncio.get_running_loop()
+    lost_at: float | None = None
+    while True:
+        try:
+            value = await read()
+        except Unavailable:
+            lost_at = loop.time() if lost_at is None else lost_at
+            if not reached or loop.time() - lost_at > POLL_PATIENCE:
+                raise
+        else:
+            reached, lost_at = True, None
+            yield value
+            if ended(value):
+                return
+        await asyncio.sleep(poll)
+        poll = min(poll * _POLL_GROWTH, longest)
+
+
+async def poll_until(
+    read: Callable[[], Awaitable[T]],
+    ended: Callable[[T], bool],
+    *,
+    poll: float,
+    longest: float,
+    on_poll: Callable[[T], None] | None = None,
+    reached: bool = False,
+) -> T:
+    """Return the last value of `poll_each`."""
+    async for value in poll_each(read, ended, poll=poll, longest=longest, reached=reached):
+        if on_poll is not None:
+            on_poll(value)
+    return value
+
+
+def id_and_attempt(run: str | Run, attempt: int | None) -> tuple[str, int | None]:
+    """Return the id of a run and the attempt that is meant: of a `Run`, its own unless one is given."""
+    if isinstance(run, str):
+        return run, attempt
+    return run.id, run.attempt if attempt is None else attempt

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, Literal, Self, TypeVar, cast, overloa
 
 from wakeful.client import admin, incidents, jobs, runs, suggestions
 from wakeful.client.client import AsyncClient, EventType
-from wakeful.client.instances_api import EventLike, SignalLike
+from wakeful.client.instances import EventLike, SignalLike
 from wakeful.client.portal import Portal, blocking
 from wakeful.job.policy import Overlap
 from wakeful.model import AgentInfo, Event, InstanceInfo, OverlapPolicy, Run

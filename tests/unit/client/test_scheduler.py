@@ -1,15 +1,22 @@
-"""A wait for a run: it survives a restart of the server, and ends if the server stays away."""
+"""A wait for a run survives a restart of the server; the embedded classes make no request."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Iterable
 
 import pytest
 
-import wakeful.client.scheduler
+import wakeful.app.agents
+import wakeful.app.incidents
+import wakeful.app.jobs
+import wakeful.app.runs
+import wakeful.app.suggestions
+import wakeful.client.runs
 from tests.support.waiting import PATIENCE
-from wakeful.client.scheduler import poll_until
+from wakeful import app
+from wakeful.client.runs import poll_until
 from wakeful.errors import Unavailable
 
 
@@ -33,7 +40,7 @@ async def test_a_wait_survives_a_restart_of_the_server(replies: list[int | None]
 
 
 async def test_a_wait_ends_if_the_server_stays_away(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(wakeful.client.scheduler, "POLL_PATIENCE", 0.01)
+    monkeypatch.setattr(wakeful.client.runs, "POLL_PATIENCE", 0.01)
     with pytest.raises(Unavailable):
         await _wait([1])
 
@@ -41,3 +48,13 @@ async def test_a_wait_ends_if_the_server_stays_away(monkeypatch: pytest.MonkeyPa
 async def test_a_wait_ends_at_once_if_the_server_was_never_reached():
     with pytest.raises(Unavailable):
         await _wait([None, 3])
+
+
+@pytest.mark.parametrize(
+    "embedded",
+    [app.jobs.Jobs, app.runs.Runs, app.agents.Agents, app.incidents.Incidents, app.suggestions.Suggestions],
+)
+def test_no_method_of_the_embedded_api_makes_a_request(embedded: type):
+    methods = inspect.getmembers(embedded, inspect.isfunction)
+    assert [name for name, method in methods if "_rest" in method.__code__.co_names] == []
+    assert [name for name, method in methods if name[0] != "_" and not inspect.getdoc(method)] == []

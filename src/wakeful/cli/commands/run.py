@@ -185,8 +185,7 @@ async def _finish(
     s: CliSession, run_id: str, *, poll: float, on_poll: Callable[[RunShape], None] | None = None
 ) -> RunShape:
     """Wait until a run finishes, and return it. `on_poll` gets each state that is read."""
-    from wakeful.client.runs import LONGEST_POLL
-    from wakeful.client.scheduler import poll_until
+    from wakeful.client.runs import LONGEST_POLL, poll_until
 
     return await poll_until(
         lambda: s.client.get_run(run_id),
