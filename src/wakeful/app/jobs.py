@@ -16,8 +16,7 @@ from wakeful.model.job_fields import JobFields, JobPatch, JsonLike
 from wakeful.model.job_warnings import log_warnings
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.jobs.job_factory import SaveResult
-from wakeful.service.jobs.job_query import JobQuery, read_label_filter
-from wakeful.service.jobs.job_selection import JobSelection, read_selection
+from wakeful.service.jobs.job_query import JobQuery, JobSelection, read_label_filter, read_selection
 from wakeful.service.model_mapping import job_from_record, job_from_saved, page_of_runs, run_from_view
 from wakeful.service.report_serializers import serialize_preview, serialize_target_test, serialize_week
 from wakeful.service.serializers import REVISIONS, serialize_bulk_result, serialize_hook

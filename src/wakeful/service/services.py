@@ -13,8 +13,6 @@ from wakeful.launch.celery.launcher import CeleryLauncher
 from wakeful.launch.queue.launcher import QueueLauncher
 from wakeful.launch.secrets import Keyring
 from wakeful.run.instances import InstanceLimits
-from wakeful.service.admin.alert_jobs import AlertJobs
-from wakeful.service.admin.attention import Attention
 from wakeful.service.admin.audit import AuditService
 from wakeful.service.admin.calendar import CalendarService
 from wakeful.service.admin.channels import ChannelService
@@ -22,7 +20,7 @@ from wakeful.service.admin.cost import CostService
 from wakeful.service.admin.doctor import Doctor
 from wakeful.service.admin.evolution import Evolution
 from wakeful.service.admin.evolution_jobs import EvolutionJobs
-from wakeful.service.admin.figures import Figures
+from wakeful.service.admin.figures import Attention, Figures
 from wakeful.service.admin.incidents import IncidentService
 from wakeful.service.admin.limits import Budgets, QuotaService
 from wakeful.service.admin.peaks import PeakService, WeekCache
@@ -31,8 +29,8 @@ from wakeful.service.admin.status import Status, WorkerService
 from wakeful.service.admin.suggestions import SuggestionService
 from wakeful.service.admin.workflows import WorkflowService
 from wakeful.service.agents.agents import AgentService, WorkspaceService
-from wakeful.service.agents.heartbeats import Heartbeats
 from wakeful.service.agents.instances import InstanceService
+from wakeful.service.agents.internal_jobs import AlertJobs, Heartbeats
 from wakeful.service.agents.messages import MessageService, WakeJobs, WakeService
 from wakeful.service.agents.overviews import AgentOverviews
 from wakeful.service.agents.sessions import SessionService
@@ -58,13 +56,12 @@ from wakeful.service.jobs.schedule_previews import SchedulePreviews
 from wakeful.service.jobs.target_tests import TargetTests
 from wakeful.service.runs.broker_reports import BrokerReports
 from wakeful.service.runs.dead_letters import DeadLetterService
-from wakeful.service.runs.executors import Executors, Replicas
+from wakeful.service.runs.executors import Executors, Replicas, WaitingReasons
 from wakeful.service.runs.pull import PullService
 from wakeful.service.runs.report_batches import ReportBatches
 from wakeful.service.runs.run_details import RunDetailReader, RunFinder
 from wakeful.service.runs.runs import RunService
 from wakeful.service.runs.telemetry import RunTelemetry
-from wakeful.service.runs.waiting import WaitingReasons
 from wakeful.service.search import SearchService
 from wakeful.settings import Settings
 from wakeful.store.internal_jobs import WORKSPACE_AGENT

@@ -7,8 +7,7 @@ import pytest
 from wakeful.dashboard import charts
 from wakeful.dashboard.pages.home import timeline
 from wakeful.errors import InvalidArgument
-from wakeful.service.admin.attention import LIMIT, Facts, concerns
-from wakeful.service.admin.figures import Upcoming, compare, midnights
+from wakeful.service.admin.figures import LIMIT, AttentionFacts, Upcoming, compare, concerns, midnights
 from wakeful.store.sql.run_counts import HOUR_MS, HourCount
 from wakeful.store.stats import Troubles, UpcomingRun
 from wakeful.values.duration import MINUTE
@@ -85,12 +84,12 @@ def test_yesterday_counts_until_the_same_time_and_a_part_of_the_last_hour() -> N
 
 
 def test_nothing_needs_attention_if_all_is_well() -> None:
-    assert concerns(Facts(NOTHING, 0, 0, None, 1)) == []
+    assert concerns(AttentionFacts(NOTHING, 0, 0, None, 1)) == []
 
 
 def test_every_concern_has_its_number_and_what_to_do() -> None:
     troubles = Troubles(LIMIT + 1, 1, 3, 2, 1, 1)
-    found = concerns(Facts(troubles, 7, 2, None, 0, ["cron", "main"], 5_000))
+    found = concerns(AttentionFacts(troubles, 7, 2, None, 0, ["cron", "main"], 5_000))
     assert [each.kind for each in found] == [
         "workers", "clock", "blocked_runs", "incidents", "dead_letters", "failing_jobs", "unclaimed_runs",
         "lanes", "budgets", "missed",
@@ -105,4 +104,4 @@ def test_every_concern_has_its_number_and_what_to_do() -> None:
 
 
 def test_acknowledged_incidents_alone_need_no_attention() -> None:
-    assert concerns(Facts(NOTHING._replace(open_incidents=2), 0, 0, None, None)) == []
+    assert concerns(AttentionFacts(NOTHING._replace(open_incidents=2), 0, 0, None, None)) == []

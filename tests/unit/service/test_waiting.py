@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wakeful.job.policy import Policy
-from wakeful.service.runs.waiting import WaitingFacts, run_ahead, waiting_for
+from wakeful.service.runs.executors import WaitingFacts, run_ahead, waiting_for
 from wakeful.store.rows import RunView
 
 NOW = 1_800_000_000_000

@@ -31,7 +31,7 @@ from wakeful.model.enums import RunState
 from wakeful.run.verification import write_evidence
 from wakeful.service.auth.connections import OpenUse
 from wakeful.service.runs.completions import ATTEMPT_MISSING, Completion
-from wakeful.service.runs.report_batches import ReportResult
+from wakeful.service.runs.report_batches import CompletionResult
 from wakeful.service.runs.runs import MAX_REASON
 from wakeful.service.serializers import serialize_run
 from wakeful.values.ids import new_id
@@ -177,7 +177,7 @@ async def complete_runs(
     reports = _reports(body)
     read = [report for _, report in reports]
 
-    def response(results: list[ReportResult]) -> Response:
+    def response(results: list[CompletionResult]) -> Response:
         pairs = zip(reports, results, strict=True)
         return JsonResponse(
             to_json(model.Completions(runs=tuple(_result(run_id, each) for (run_id, _), each in pairs)))
@@ -436,7 +436,7 @@ def _report(run_id: str, run: dict[str, object]) -> Completion:
     )  # fmt: skip
 
 
-def _result(run_id: str, result: ReportResult) -> model.ReportResult:
+def _result(run_id: str, result: CompletionResult) -> model.ReportResult:
     if isinstance(result, WakefulError):
         return model.ReportResult(id=run_id, state=None, code=result.code, message=result.message)
     return model.ReportResult(id=run_id, state=RunState(result), code=None, message=None)

@@ -29,7 +29,7 @@ from wakeful.api.http.runs import created_run
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import JobRecord
 from wakeful.service.jobs.job_factory import SaveResult
-from wakeful.service.jobs.job_selection import read_selection
+from wakeful.service.jobs.job_query import read_selection
 from wakeful.service.jobs.pauses import SkippedTick
 from wakeful.service.report_serializers import SNIPPETS, serialize_preview, serialize_target_test
 from wakeful.service.serializers import (

@@ -10,8 +10,7 @@ from starlette.responses import Response
 
 from wakeful.dashboard.context import PageDep, PageRequest, page_router
 from wakeful.dashboard.formats import clock, number
-from wakeful.service.admin.attention import Concern, ConcernKind
-from wakeful.service.admin.figures import Outcomes, Upcoming
+from wakeful.service.admin.figures import Concern, ConcernKind, Outcomes, Upcoming
 from wakeful.values.duration import MINUTE
 
 router = page_router()

@@ -18,11 +18,17 @@ from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job.job import Definition, Work, check_slug
 from wakeful.job.start_rules import find_requirement
 from wakeful.launch.secrets import ROTATION_MS, Keyring, format_secret, new_secret
-from wakeful.service.admin.alert_jobs import NO_ALERTS, AlertJobs, Alerts
 from wakeful.service.admin.evolution_jobs import EvolutionJobs
 from wakeful.service.admin.limits import read_budget
-from wakeful.service.agents.heartbeats import NO_HEARTBEAT, Heartbeat, Heartbeats
 from wakeful.service.agents.inheritance import Inheritance, goes_to_webhook
+from wakeful.service.agents.internal_jobs import (
+    NO_ALERTS,
+    NO_HEARTBEAT,
+    AlertJobs,
+    Alerts,
+    Heartbeat,
+    Heartbeats,
+)
 from wakeful.service.agents.signals import AgentClasses
 from wakeful.service.auth.access import LOCAL, Principal, check_person, permit, visible_agent
 from wakeful.service.auth.accounts import Accounts

@@ -11,7 +11,7 @@ from wakeful.errors import InvalidArgument
 from wakeful.job.job import JobRecord
 from wakeful.run.instances import AgentClass
 from wakeful.service.admin.limits import Budgets
-from wakeful.service.agents.heartbeats import Heartbeats
+from wakeful.service.agents.internal_jobs import Heartbeats
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.store.accounts import AgentRow

@@ -21,7 +21,7 @@ from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import JobContext
 from wakeful.service.auth.agent_policy import check_change, check_not_internal
-from wakeful.service.jobs.job_selection import JobSelection, selected_jobs, without_payload
+from wakeful.service.jobs.job_query import JobSelection, selected_jobs, without_payload
 from wakeful.service.jobs.pauses import pause_change, pause_details, read_note, resume_change
 from wakeful.service.jobs.run_origin import AgentCall
 from wakeful.service.jobs.save_warnings import MOST_FOLLOWERS, no_upstream

@@ -33,7 +33,7 @@ from wakeful.store.rows import JobRow, RunView
 from wakeful.values.json_value import compact
 
 #: The new state of a run, or why its report was refused.
-ReportResult = str | WakefulError
+CompletionResult = str | WakefulError
 
 
 class ReportBatches:
@@ -47,7 +47,7 @@ class ReportBatches:
 
     async def complete_many(
         self, principal: Principal, workspace: str, reports: Sequence[Completion | WakefulError]
-    ) -> list[ReportResult]:
+    ) -> list[CompletionResult]:
         """Complete runs as `RunService.complete` does; return the result of each report, in their order.
 
         A report that could not be read is given as its error, which is its result.
@@ -61,7 +61,7 @@ class ReportBatches:
         runs = {run.id: run for run in await self._store.runs_by_ids(ids)} if ids else {}
         wanted = {run.job_id for run in runs.values() if run.job_id is not None}
         jobs = {job.id: job for job in await self._store.jobs_by_ids(sorted(wanted))} if wanted else {}
-        results: dict[int, ReportResult] = {}
+        results: dict[int, CompletionResult] = {}
         claimed: dict[str, list[tuple[int, Completion, Finished]]] = {}
         now_ms = self._store.clock.now_ms()
         for index, report in enumerate(reports):
@@ -95,7 +95,7 @@ class ReportBatches:
         worker: str,
         group: Sequence[tuple[int, Completion, Finished]],
         runs: dict[str, RunView],
-    ) -> dict[int, ReportResult]:
+    ) -> dict[int, CompletionResult]:
         """Write the outcomes of runs that one executor holds, in one transaction."""
         statuses = {report.run_id: report.status for _, report, _ in group}
 
@@ -109,7 +109,7 @@ class ReportBatches:
             return {
                 index: await self._complete_one(principal, workspace, report) for index, report, _ in group
             }
-        results: dict[int, ReportResult] = {}
+        results: dict[int, CompletionResult] = {}
         for index, report, outcome in group:
             if outcome.run_id not in written:
                 now = await self._store.run(outcome.run_id)
@@ -121,7 +121,9 @@ class ReportBatches:
             results[index] = outcome.state
         return results
 
-    async def _complete_one(self, principal: Principal, workspace: str, report: Completion) -> ReportResult:
+    async def _complete_one(
+        self, principal: Principal, workspace: str, report: Completion
+    ) -> CompletionResult:
         run_id, status, attempt, output, error, usage, evidence, permanent, counted = report
         try:
             run = await self._runs.complete(

@@ -21,8 +21,8 @@ from wakeful.run.incidents import failure_cause
 from wakeful.run.prechecks import with_context
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.masking import masked_document
+from wakeful.service.runs.executors import WaitingReasons
 from wakeful.service.runs.runs import RunService
-from wakeful.service.runs.waiting import WaitingReasons
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import job_from_row
 from wakeful.store.rows import AttemptView, RunView

@@ -11,7 +11,7 @@ from tests.integration.conftest import SELDOM, on_one_store
 from tests.support.api_client import HOME, JOBS, ApiClient
 from wakeful.client import AsyncClient
 from wakeful.errors import InvalidArgument
-from wakeful.service.jobs import job_selection
+from wakeful.service.jobs import job_query
 
 _OPS = f"{HOME}/agents/ops/jobs"
 
@@ -233,14 +233,14 @@ async def test_thousands_of_large_jobs_do_not_fill_the_memory(
     ask: ApiClient, monkeypatch: pytest.MonkeyPatch
 ):
     ids = [await create(ask, _OPS, name, payload={"text": "x" * 50_000}) for name in ("a", "b", "c")]
-    monkeypatch.setattr(job_selection, "MAX_CHARACTERS", 100_000)
+    monkeypatch.setattr(job_query, "MAX_CHARACTERS", 100_000)
     for select in ({"agent": "ops"}, {"jobs": ids}, {"jobs": ["ops/a", "ops/b", "ops/c"]}):
         for path, dry_run in (("/jobs/pause", True), ("/jobs/pause", False), ("/jobs/resume", False)):
             done = await ask("POST", path, {**select, "dryRun": dry_run})
             assert (done.status, done.body["count"]) == (200, 3)
     assert (await ask("GET", "/agents/ops/jobs/a")).body["payload"] == {"text": "x" * 50_000}
     await ask("PATCH", "/agents/ops/jobs/a", {"description": "y" * 5_000})
-    monkeypatch.setattr(job_selection, "MAX_CHARACTERS", 4_000)
+    monkeypatch.setattr(job_query, "MAX_CHARACTERS", 4_000)
     for select in ({"agent": "ops"}, {"jobs": ids}, {"jobs": ["ops/a", "ops/b", "ops/c"]}):
         refused = await ask("POST", "/jobs/pause", select)
         assert (refused.status, "more than 4000 characters" in refused.body["detail"]) == (422, True)

@@ -40,9 +40,8 @@ from wakeful.model import operations
 from wakeful.schedule.calendars import MAX_ENTRIES
 from wakeful.schedule.schedules import LONGEST_TEXT, SHORTEST_INTERVAL_MS
 from wakeful.service.jobs import schedule_previews, target_tests
-from wakeful.service.jobs.job_query import CHOICES, MAX_LABEL_FILTERS
+from wakeful.service.jobs.job_query import CHOICES, MAX_JOBS, MAX_LABEL_FILTERS
 from wakeful.service.jobs.job_query import LONGEST as LONGEST_FILTER
-from wakeful.service.jobs.job_selection import MAX_JOBS
 from wakeful.service.jobs.jobs import MAX_BATCH, MOST_COUNTED
 from wakeful.service.jobs.pauses import MAX_NOTE
 from wakeful.values.duration import LONGEST
