@@ -28,8 +28,8 @@ from wakeful.job.start_rules import BudgetBlock, BudgetOwner
 from wakeful.run.usage import MOST_TOKENS, Spent, parse_usage
 from wakeful.store.accounts import AgentRow, WorkspaceRow
 from wakeful.store.port import Store
-from wakeful.store.postgres import usage as usage_in_postgres
 from wakeful.store.rows import JobChange, JobRow, RunView
+from wakeful.store.sql import usage
 
 TODAY = NOW // DAY
 WHOLE = BudgetOwner("default")
@@ -205,7 +205,7 @@ async def test_a_raised_cap_unblocks_what_an_outcome_blocks_at_the_same_time(
     job, run = await given_held(store)
     await store.change_job(job.id, lambda row: _changed(row, _work(50 if owner == "job" else 900)))
     read = asyncio.Event()
-    update_blocks = usage_in_postgres._update_blocks
+    update_blocks = usage.update_blocks
 
     async def update_and_wait(*args: Any) -> None:
         await update_blocks(*args)
@@ -213,7 +213,8 @@ async def test_a_raised_cap_unblocks_what_an_outcome_blocks_at_the_same_time(
             read.set()
             await asyncio.wait({raising}, timeout=0.2)  # it ends if nothing keeps it from reading
 
-    monkeypatch.setattr(usage_in_postgres, "_update_blocks", update_and_wait)
+    if store.kind == "postgresql":
+        monkeypatch.setattr(usage, "update_blocks", update_and_wait)
 
     async def raise_cap() -> None:
         if store.kind == "postgresql":

@@ -23,7 +23,6 @@ from wakeful.store.postgres import (
     jobs,
     leases,
     runs,
-    usage,
 )
 from wakeful.store.postgres import changelog as postgres_changelog
 from wakeful.store.postgres import statements as sql
@@ -43,6 +42,7 @@ from wakeful.store.sql import (
     overviews,
     prechecks,
     stats,
+    usage,
 )
 from wakeful.store.sql import audit as shared_audit
 from wakeful.store.sql import jobs as job_reads
@@ -433,7 +433,7 @@ async def _budget_cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[obje
         "OWNERS": [runs],
         "ADD_SPENDING": [of, agents, jobs, days, days, [0.5] * len(jobs)],
         "LOCK_SPENDING": [of, agents, jobs, 1],
-        "DELETE_UNUSED": [of, agents, jobs, 1],
+        "DELETE_UNUSED": ["ws-1", "agent-1", jobs[0], 1],
         "SPENT": ["ws-1", "agent-1", jobs[0], 1],
         "BLOCKS": [1],
         "BLOCKS_OF": [1, "ws-1"],
@@ -447,7 +447,6 @@ async def _budget_cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[obje
         "START_COOLDOWN": ["ws-1", jobs[0], "failures", NOW, NOW],
         "BUDGET_OWNERS": [],
         "BUDGET_OWNERS_OF": ["ws-1", ["agent-1"]],
-        "LOCK_BUDGETS": ["ws-1"],
         "RUNNING": [runs[0], 1],
         "BUDGETS": ["ws-1", "agent-1", jobs[0]],
         "SPENT_BY_LEVEL": ["ws-1", "agent-1", jobs[0], 1],

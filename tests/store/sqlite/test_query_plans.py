@@ -29,6 +29,7 @@ from wakeful.store.sql import (
     overviews,
     prechecks,
     stats,
+    usage,
 )
 from wakeful.store.sql import audit as shared_audit
 from wakeful.store.sql import jobs as job_reads
@@ -40,7 +41,6 @@ from wakeful.store.sqlite import (
     leases,
     runs,
     statements,
-    usage,
 )
 from wakeful.store.sqlite import changelog as sqlite_changelog
 from wakeful.store.sqlite.session import Bulk, translate
@@ -154,8 +154,9 @@ SHARED = (
         run_reads,
         stats,
     ),
+    usage,
 )
-OWN = (sqlite_changelog, jobs, leases, runs, statements, usage)
+OWN = (sqlite_changelog, jobs, leases, runs, statements)
 
 
 def _all_statements() -> dict[str, str]:

@@ -10,8 +10,8 @@ from asyncpg import UniqueViolationError
 from wakeful.run.run import NewRun
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.mailbox import add_signals, set_details
-from wakeful.store.postgres.session import savepoint
-from wakeful.store.postgres.usage import note_missed
+from wakeful.store.postgres.session import PostgresSession, savepoint
+from wakeful.store.sql.usage import MISSED
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
@@ -48,6 +48,6 @@ async def insert_runs(
         events.publish("runs")
     events.record_inserted(runs)
     missed = [run.id for run in runs if run.state == "missed"]
-    if missed:
-        await note_missed(db, events, now_ms, missed)
+    if missed and await PostgresSession(db).execute(MISSED, now_ms, missed):
+        events.publish("incidents")
     return runs

@@ -29,12 +29,12 @@ from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.mailbox import expose
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.signal_outcomes import Opened, open_mailboxes, write_directives
-from wakeful.store.postgres.usage import add_usage, read_owners
 from wakeful.store.postgres.waiting_runs import delete_jobs, withdraw
 from wakeful.store.rows import JobRow
 from wakeful.store.sql import budgets, chains, history, incidents, prechecks, verifications
 from wakeful.store.sql.deliveries import add_deliveries, add_emitted
 from wakeful.store.sql.new_runs import check_written
+from wakeful.store.sql.usage import add_usage, read_owners
 from wakeful.values.clock import Clock
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ async def _facts(
     followers = await db.fetch(sql.FOLLOWERS, ",".join(followed), most) if followed else ()
     chains.check_follow_ups(len(followers), len(finished))
     heartbeats = await db.fetch(sql.HEARTBEATS, list(need.waking_runs)) if need.waking_runs else ()
-    owners, spent = await read_owners(db, need.usage_runs) if need.usage_runs else ({}, {})
+    owners, spent = await read_owners(PostgresSession(db), need.usage_runs) if need.usage_runs else ({}, {})
     return Facts(
         {row["id"]: row["failures"] for row in jobs if row["id"] in counted},
         has_next,
@@ -214,7 +214,7 @@ async def _apply(
     if effects.incidents:
         await incidents.write(PostgresSession(db), events, effects.incidents)
     if effects.usage:
-        await add_usage(db, events, now_ms, effects.usage)
+        await add_usage(PostgresSession(db), events, now_ms, effects.usage)
     if effects.settled:
         await budgets.settle(PostgresSession(db), effects.settled)
     if effects.disabled:

@@ -21,7 +21,6 @@ from wakeful.store.postgres import (
     outcomes,
     planning,
     runs,
-    usage,
 )
 from wakeful.store.postgres.connection import Pool
 from wakeful.store.postgres.listener import Listener
@@ -44,7 +43,6 @@ _OPERATIONS: Operations[Db] = Operations(
     outcomes=outcomes,
     planning=planning,
     runs=runs,
-    usage=usage,
 )
 
 

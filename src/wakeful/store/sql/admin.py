@@ -21,6 +21,7 @@ from wakeful.store.sql import accounts, audit, revisions
 from wakeful.store.sql.base import Recorded, SqlBase, claim_key, response, store_response
 from wakeful.store.sql.driver import SqlSession
 from wakeful.store.sql.jobs import job
+from wakeful.store.sql.usage import check_budgets
 
 #: the primary key, jobs_list and instances_schedules: a range of each, in its order
 QUOTAS: Final = f"""
@@ -118,8 +119,8 @@ class SqlAdmin(SqlBase):
         async def put(db: Any, events: TransactionEvents) -> Sequence[AuditEntry]:
             await accounts.put_workspace(self._driver.session(db), row)
             made = await self._write_internal(db, events, row.name, WORKSPACE_AGENT, internal)
-            await self._operations.usage.check_budgets(
-                db, events, self.clock.now_ms(), [BudgetOwner(row.name)]
+            await check_budgets(
+                self._driver.session(db), events, self.clock.now_ms(), [BudgetOwner(row.name)]
             )
             return made
 
@@ -188,7 +189,7 @@ class SqlAdmin(SqlBase):
                 made += await self._write_internal(db, events, workspace, name, internal(row))
             if row is not None and row.budget != (before.budget if before else None):
                 owners = [BudgetOwner(workspace, name)]
-                await self._operations.usage.check_budgets(db, events, self.clock.now_ms(), owners)
+                await check_budgets(self._driver.session(db), events, self.clock.now_ms(), owners)
             return row, made
 
         recorded: Recorded[tuple[AgentRow | None, Sequence[AuditEntry]]]
@@ -220,7 +221,7 @@ class SqlAdmin(SqlBase):
                 events.publish(key_topic(key_id))
             if deleted:  # an agent of that name that is added again is not blocked
                 owners = [BudgetOwner(workspace, name)]
-                await self._operations.usage.check_budgets(db, events, self.clock.now_ms(), owners)
+                await check_budgets(self._driver.session(db), events, self.clock.now_ms(), owners)
             return deleted, [*made, *entries] if deleted else made
 
         recorded: Recorded[tuple[bool, Sequence[AuditEntry]]] = Recorded(lambda result: result[1], always)

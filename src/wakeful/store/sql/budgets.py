@@ -8,7 +8,7 @@
   Topic: `holds`.
 - `reservations`: what running attempts under a budget have reserved, and what they have used so far.
 
-Alert events and cool-downs: `incidents`. Each database adds spending in its own way.
+Alert events and cool-downs: `incidents`. What runs used: `usage`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from wakeful.run.usage import (
     add,
     budget_from_text,
     budget_levels,
+    decide_reservation,
     limit_usage,
     utc_day,
 )
@@ -37,6 +38,7 @@ from wakeful.store.sql import incidents
 from wakeful.store.sql.base import SqlBase
 from wakeful.store.sql.driver import SqlSession, urgent
 from wakeful.store.sql.incidents import RECIPIENT_COLUMNS, recipient_joins
+from wakeful.store.sql.usage import add_usage
 
 _RECIPIENTS: Final = AlertEvent._fields.index("recipients")
 
@@ -196,6 +198,30 @@ async def write_reservation(
     )
 
 
+async def reserve(
+    session: SqlSession, events: TransactionEvents, now_ms: int, request: ReservationRequest
+) -> Reserved:
+    """Reserve what the next step of an attempt may use. See `Store.reserve`.
+
+    The lock on the budgets of the workspace comes before the locks on rows: nobody waits for it with one.
+    """
+    await session.lock_name(f"wakeful budgets {request.workspace}")
+    day = utc_day(now_ms)
+    found = await running_owner(session, request)
+    if found is None:
+        return Reserved(lost=True)
+    owner, running = found
+    facts = await reservation_facts(session, request, owner, day, running=running)
+    if facts is None:
+        return Reserved(lost=not running)
+    decision = decide_reservation(request, facts, day)
+    if decision.added != Spent():
+        levels = sorted(budget_levels(owner))
+        await add_usage(session, events, now_ms, {(level, day): decision.added for level in levels})
+    await write_reservation(session, request.run_id, owner, decision)
+    return decision.answer
+
+
 async def settle(session: SqlSession, settled: Mapping[str, Spent]) -> None:
     """Record what attempts have used in all, and release what they had reserved."""
     await session.execute_many(SETTLE, [(run_id, *used) for run_id, used in sorted(settled.items())])
@@ -259,7 +285,7 @@ class SqlBudgets(SqlBase):
         lost or is tried again. Without a budget nothing is written. Of an attempt that was stopped, what it
         has used is counted.
         """
-        return await self._driver.write(self._operations.usage.reserve, now_ms, request)
+        return await self._driver.write(self._with_events(reserve), now_ms, request)
 
     async def raise_alerts(
         self, now_ms: int, limit: int, judge: Callable[[AlertEvent], Sequence[Alert]]

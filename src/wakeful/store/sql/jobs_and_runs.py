@@ -33,6 +33,7 @@ from wakeful.store.sql import jobs as job_reads
 from wakeful.store.sql import runs as run_reads
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.sql.suggestions import SuggestionDecision
+from wakeful.store.sql.usage import check_budgets
 
 #: Returns the run that replays a dead letter, or None to leave it.
 Replay = Callable[[DeadLetter], NewRun | None]
@@ -151,7 +152,7 @@ class SqlJobsAndRuns(SqlBase):
                 await revisions.add(session, row.id, row.version - 1, decided.revision, row.updated_ms)
             if row is not None and decided is not None and decided.budget:
                 owners = [BudgetOwner(row.workspace, row.agent, row.id)]
-                await self._operations.usage.check_budgets(db, events, self.clock.now_ms(), owners)
+                await check_budgets(self._driver.session(db), events, self.clock.now_ms(), owners)
             if row is not None and before is not None and chains.affects_chain(before, row):
                 if row.name != before.name:
                     await history.delete_of_new_jobs(session, [row.key])

@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from wakeful.job.start_rules import BudgetOwner, Capabilities
+from wakeful.job.start_rules import Capabilities
 from wakeful.run.consequences import Consequences
 from wakeful.run.instances import InstanceLimits
 from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun
 from wakeful.run.signal_rules import Arrival
-from wakeful.run.usage import ReservationRequest, Reserved
 from wakeful.store.accounts import AgentRow, Inherited, InheritingChange
 from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
@@ -346,18 +345,6 @@ class InstanceOperations(Protocol[C]):
     ) -> tuple[InstanceRow | None, bool]: ...
 
 
-class UsageOperations(Protocol[C]):
-    """Use and budgets."""
-
-    async def check_budgets(
-        self, db: C, events: TransactionEvents, now_ms: int, owners: Sequence[BudgetOwner]
-    ) -> None: ...
-
-    async def reserve(
-        self, db: C, events: TransactionEvents, now_ms: int, request: ReservationRequest
-    ) -> Reserved: ...
-
-
 class ChangelogOperations(Protocol[C]):
     """The chains of the audit."""
 
@@ -377,4 +364,3 @@ class Operations(Generic[D]):
     outcomes: OutcomeOperations[D]
     planning: PlanningOperations[D]
     runs: RunOperations[D]
-    usage: UsageOperations[D]

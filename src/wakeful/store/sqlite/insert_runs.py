@@ -9,11 +9,13 @@ from operator import attrgetter
 from typing import Final
 
 from wakeful.run.run import NewRun
+from wakeful.store.sql.usage import MISSED
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.mailbox import add_signals, all_values, set_details
-from wakeful.store.sqlite.usage import note_missed
+from wakeful.store.sqlite.session import translate
 
+_MISSED: Final = translate(MISSED)
 _running_values: Final = attrgetter(*sql.RUNNING_FIELDS)
 _pending_values: Final = attrgetter(*sql.PENDING_FIELDS)
 
@@ -63,8 +65,8 @@ def write_runs(
     events.record_inserted(runs)
     if other:
         missed = [run.id for run in runs if run.state == "missed"]
-        if missed:
-            note_missed(db, events, now_ms, missed)
+        if missed and db.execute(_MISSED, (now_ms, json.dumps(missed))).rowcount:
+            events.publish("incidents")
     return runs
 
 

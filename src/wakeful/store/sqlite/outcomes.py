@@ -31,6 +31,7 @@ from wakeful.store.rows import AttemptView
 from wakeful.store.sql import budgets, chains, history, incidents, prechecks, verifications
 from wakeful.store.sql.deliveries import add_deliveries, add_emitted
 from wakeful.store.sql.new_runs import check_written
+from wakeful.store.sql.usage import add_usage, read_owners
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents, begin_again
 from wakeful.store.sqlite.insert_runs import write_runs
@@ -38,7 +39,6 @@ from wakeful.store.sqlite.jobs import job_row
 from wakeful.store.sqlite.mailbox import expose
 from wakeful.store.sqlite.session import SqliteSession
 from wakeful.store.sqlite.signal_outcomes import StoredFacts, read_facts, write_directives
-from wakeful.store.sqlite.usage import add_usage, read_owners
 from wakeful.store.sqlite.waiting_runs import delete_job, withdraw
 from wakeful.values.clock import Clock
 
@@ -220,7 +220,7 @@ async def _facts(db: sqlite3.Connection, finished: Sequence[Finished], need: Nee
     if need.waking_runs:
         waking = json.dumps(need.waking_runs)
         heartbeats = [Candidate(*row) for row in db.execute(sql.HEARTBEATS, (waking,))]
-    owners, spent = read_owners(db, need.usage_runs) if need.usage_runs else ({}, {})
+    owners, spent = await read_owners(SqliteSession(db), need.usage_runs) if need.usage_runs else ({}, {})
     return Facts(
         failures,
         has_next,
@@ -263,7 +263,7 @@ async def _apply(
     if effects.incidents:
         await incidents.write(SqliteSession(db), events, effects.incidents)
     if effects.usage:
-        add_usage(db, events, now_ms, effects.usage)
+        await add_usage(SqliteSession(db), events, now_ms, effects.usage)
     if effects.settled:
         await budgets.settle(SqliteSession(db), effects.settled)
     for job_id, (at_ms, reason) in effects.disabled.items():

@@ -109,7 +109,7 @@ def translate(statement: Statement) -> str:
     text = statement if isinstance(statement, str) else statement.sqlite
     text = re.sub(r"/\*\+ ([A-Z]+( BY \w+)?) \*/", r"\1", text)
     text = re.sub(r"= ANY\(\$(\d+)::\w+\[\]\)", r"IN (SELECT value FROM json_each(?\1))", text)
-    text = re.sub(r"unnest\(([^()]+)\) (\w+) \(([^()]+)\)", _table, text)
+    text = re.sub(r"unnest\(([^()]+)\)\s+(\w+) \(([^()]+)\)", _table, text)
     text = re.sub(r"\bstring_agg\(", "group_concat(", text)
     text = re.sub(r"\bstrpos\(", "instr(", text)
     text = re.sub(r"\bleast\(", "min(", text)

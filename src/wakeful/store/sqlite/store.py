@@ -22,7 +22,6 @@ from wakeful.store.sqlite import (
     outcomes,
     planning,
     runs,
-    usage,
 )
 from wakeful.store.sqlite.connection import BUSY_MS, SqliteDriver, database_path
 from wakeful.values.clock import Clock, SystemClock
@@ -37,7 +36,6 @@ _OPERATIONS: Operations[sqlite3.Connection] = Operations(
     outcomes=outcomes,
     planning=planning,
     runs=runs,
-    usage=usage,
 )
 
 
