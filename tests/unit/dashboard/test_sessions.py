@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.factories import NOW, jobless
-from wakeful.dashboard.pages.sessions import bubbles, message_text
+from wakeful.dashboard.pages.agents import bubbles, message_text
 from wakeful.store.row_mapping import view_of_new_run
 from wakeful.store.rows import RunView
 from wakeful.store.sessions import HistoryRow
