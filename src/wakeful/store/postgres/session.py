@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import asyncpg
 from asyncpg import LockNotAvailableError, UniqueViolationError
@@ -37,6 +37,14 @@ class PostgresSession:
     async def row(self, statement: Statement, *args: object) -> Row | None:
         """Return the first row."""
         return await self._db.fetchrow(_text(statement), *args)
+
+    async def column(self, statement: Statement, *args: object) -> list[Any]:
+        """Return the first column of all rows."""
+        return [row[0] for row in await self._db.fetch(_text(statement), *args)]
+
+    async def value(self, statement: Statement, *args: object) -> Any:
+        """Return the first column of the first row; None: there is no row."""
+        return await self._db.fetchval(_text(statement), *args)
 
     async def execute(self, statement: Statement, *args: object) -> int:
         """Return the number of rows that were written."""

@@ -159,12 +159,14 @@ async def agents(session: SqlSession, workspace: str) -> list[AgentRow]:
 
 async def evolving_agents(session: SqlSession) -> list[tuple[str, str, bool]]:
     """Return the agents whose jobs are analyzed, in all workspaces."""
-    return [(row[0], row[1], bool(row[2])) for row in await session.rows(EVOLVING_AGENTS)]
+    return [
+        (workspace, name, bool(active)) for workspace, name, active in await session.rows(EVOLVING_AGENTS)
+    ]
 
 
 async def agents_with_internal_jobs(session: SqlSession) -> list[tuple[str, str]]:
     """Return the agents that have internal jobs, or should have some."""
-    return [(row[0], row[1]) for row in await session.rows(WITH_INTERNAL_JOBS)]
+    return [(workspace, name) for workspace, name in await session.rows(WITH_INTERNAL_JOBS)]
 
 
 async def lock_agent(session: SqlSession, workspace: str, name: str) -> None:
@@ -211,21 +213,19 @@ async def delete_agent(
     # again, or find that it has no class.
     deleted = await session.execute(DELETE_AGENT, workspace, name)
     await session.execute(DELETE_CLASS, workspace, name)
-    count = await session.row(LIVE_INSTANCES, workspace, name)
-    instances = 0 if count is None else int(count[0])
+    instances = int(await session.value(LIVE_INSTANCES, workspace, name) or 0)
     if instances:
         what = plural(instances, "instance")
         it = "it" if instances == 1 else "them"
         raise FailedPrecondition(
             f"agent '{name}' has {what} that {_is(instances)} not stopped: stop {it} first"
         )
-    count = await session.row(COUNT_JOBS, workspace, name)
-    jobs = 0 if count is None else int(count[0])
+    jobs = int(await session.value(COUNT_JOBS, workspace, name) or 0)
     if jobs:
         raise FailedPrecondition(
             f"agent '{name}' has {plural(jobs, 'job')}: delete {'it' if jobs == 1 else 'them'} first"
         )
-    gone = [row[0] for row in await session.rows(INSTANCE_IDS, workspace, name)]
+    gone = await session.column(INSTANCE_IDS, workspace, name)
     # The rows of sessions before their histories: an outcome that appends holds the row of its session.
     for statement in (
         DELETE_SESSIONS, DELETE_MESSAGES, DELETE_TURNS, DELETE_HISTORIES, DELETE_INSTANCES,
@@ -235,7 +235,7 @@ async def delete_agent(
     if gone:
         await session.execute(DELETE_SIGNAL_IDS, gone)
     # None is added meanwhile: that holds the row of the agent.
-    ids = sorted(row[0] for row in await session.rows(KEYS_OF_AGENT, workspace, name)) if deleted else []
+    ids = sorted(await session.column(KEYS_OF_AGENT, workspace, name)) if deleted else []
     await session.execute_many(REVOKE_KEY, [(key_id, now_ms) for key_id in ids])
     return deleted > 0, ids
 

@@ -42,8 +42,8 @@ async def page(
 
 async def head(session: SqlSession, workspace: str) -> tuple[int, str]:
     """Return number and hash of the newest entry."""
-    row = await session.row(HEAD, workspace)
-    return (row[0], row[1]) if row else (0, "")
+    number, hash_ = await session.row(HEAD, workspace) or (0, "")
+    return number, hash_
 
 
 async def nothing(session: SqlSession) -> None:
@@ -77,8 +77,8 @@ async def _first_since(session: SqlSession, workspace: str, at_ms: int, newest: 
     low, high = 1, newest + 1
     while low < high:
         middle = (low + high) // 2
-        row = await session.row(INSTANT, workspace, middle)
-        if row is not None and row[0] >= at_ms:
+        entry_ms = await session.value(INSTANT, workspace, middle)
+        if entry_ms is not None and entry_ms >= at_ms:
             high = middle
         else:
             low = middle + 1

@@ -117,8 +117,8 @@ async def charge_run(session: SqlSession, charge: RunCharge) -> None:
     """Count what is made in a run; raise an error if the run is not running, or its limit is reached."""
     if await session.execute(CHARGE_RUN, charge.run_id, charge.jobs, charge.limit):
         return
-    row = await session.row(RUN_CHARGED, charge.run_id)
-    raise refused_charge(charge, None if row is None else row[0], 0 if row is None else int(row[1]))
+    state, made = await session.row(RUN_CHARGED, charge.run_id) or (None, 0)
+    raise refused_charge(charge, state, int(made))
 
 
 #: How often a transaction is tried whose ticks have runs of which its job does not know.

@@ -151,7 +151,8 @@ async def running_owner(session: SqlSession, request: ReservationRequest) -> tup
     row = await session.row(RUNNING, request.run_id, request.attempt)
     if row is None:
         return None
-    return BudgetOwner(request.workspace, request.agent, row[0]), row[1] == "running"
+    job, state = row
+    return BudgetOwner(request.workspace, request.agent, job), state == "running"
 
 
 async def reservation_facts(
@@ -178,11 +179,14 @@ async def reservation_facts(
         for level in budget_levels(BudgetOwner(owner.workspace, agent, job)):
             reserved[level] = add(reserved.get(level, Spent()), limit_usage(tokens, cost))
     spent = {
-        BudgetOwner(owner.workspace, row[0], row[1]): limit_usage(row[2], row[3])
-        for row in await session.rows(SPENT_BY_LEVEL, *owner, day)
+        BudgetOwner(owner.workspace, agent, job): limit_usage(tokens, cost)
+        for agent, job, tokens, cost in await session.rows(SPENT_BY_LEVEL, *owner, day)
     }
     row = await session.row(LEDGER, request.run_id)
-    ledger = None if row is None else Ledger(row[0], Spent(row[1], row[2]), Spent(row[3], row[4]))
+    ledger: Ledger | None = None
+    if row is not None:
+        attempt, earlier_tokens, earlier_cost, tokens, cost = row
+        ledger = Ledger(attempt, Spent(earlier_tokens, earlier_cost), Spent(tokens, cost))
     if not running and (ledger is None or ledger.attempt != request.attempt):
         return None
     return ReservationFacts(budgets, spent, reserved, ledger, running)

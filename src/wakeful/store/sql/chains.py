@@ -98,7 +98,8 @@ async def lock_of_job(session: SqlSession, job_id: str) -> None:
     """Lock the chains of the agent of this job."""
     owner = await session.row(OWNER, job_id) if is_id(job_id) else None
     if owner is not None:
-        await lock(session, [(owner[0], owner[1])])
+        workspace, agent = owner
+        await lock(session, [(workspace, agent)])
 
 
 async def check(session: SqlSession, written: Sequence[JobRow]) -> None:
@@ -115,8 +116,8 @@ async def check(session: SqlSession, written: Sequence[JobRow]) -> None:
         for name in starts:
             check_chain(name, after)
         for upstream in sorted({after[name] or "" for name in starts}):
-            found = await session.row(COUNT_FOLLOWERS, workspace, agent, upstream, MOST_FOLLOWERS + 1)
-            if found is not None and found[0] > MOST_FOLLOWERS:
+            found = await session.value(COUNT_FOLLOWERS, workspace, agent, upstream, MOST_FOLLOWERS + 1)
+            if found > MOST_FOLLOWERS:
                 raise ResourceExhausted(
                     f"after: {MOST_FOLLOWERS} jobs come after '{upstream}' already, which is the most; let "
                     "one of them start the others"
@@ -127,23 +128,23 @@ async def jobs_before(
     session: SqlSession, workspace: str, agent: str, names: Sequence[str]
 ) -> dict[str, str | None]:
     """Return those of these jobs that exist and the jobs before them, each with the one it comes after."""
-    return {row[0]: row[1] for row in await session.rows(BEFORE, workspace, agent, list(names))}
+    return dict(map(tuple, await session.rows(BEFORE, workspace, agent, list(names))))
 
 
 async def followers(session: SqlSession, workspace: str, agent: str, name: str, limit: int) -> list[str]:
     """Return the names of jobs that fire after a job, by name."""
-    return sorted(row[0] for row in await session.rows(FOLLOWERS, workspace, agent, name, limit))
+    return sorted(await session.column(FOLLOWERS, workspace, agent, name, limit))
 
 
 async def follower_ids(session: SqlSession, workspace: str, agent: str, name: str) -> list[str]:
     """Return the ids of the jobs that fire after a job."""
-    return [row[0] for row in await session.rows(FOLLOWER_IDS, workspace, agent, name)]
+    return await session.column(FOLLOWER_IDS, workspace, agent, name)
 
 
 async def dangling(session: SqlSession, workspace: str | None, limit: int) -> list[tuple[str, str, str, str]]:
     """Return jobs that come after one that does not exist: workspace, agent, name, and that name."""
     rows = await session.rows(DANGLING, workspace or "", workspace or "~", limit)
-    return [(row[0], row[1], row[2], row[3]) for row in rows]
+    return [(of_workspace, agent, name, after) for of_workspace, agent, name, after in rows]
 
 
 async def chained_jobs(
@@ -151,7 +152,7 @@ async def chained_jobs(
 ) -> list[tuple[str, str, str, str]]:
     """Return jobs that come after one that comes after another: workspace, agent, name, and that name."""
     rows = await session.rows(CHAINED, workspace or "", workspace or "~", limit)
-    return [(row[0], row[1], row[2], row[3]) for row in rows]
+    return [(of_workspace, agent, name, after) for of_workspace, agent, name, after in rows]
 
 
 #: Where the signals of a run are: recorded shortly after it ended, among so many runs.
@@ -182,8 +183,8 @@ async def follow_up_ids(session: SqlSession, run_id: str, limit: int) -> list[st
     """Return the ids of the runs that a run caused, and of its replays, in order."""
     if not is_id(run_id):
         return []
-    found = [*await session.rows(REPLAYS, run_id, limit), *await session.rows(FOLLOW_UPS, run_id, limit)]
-    return sorted(row[0] for row in found)[:limit]
+    replays = await session.column(REPLAYS, run_id, limit)
+    return sorted([*replays, *await session.column(FOLLOW_UPS, run_id, limit)])[:limit]
 
 
 async def signal_ids(
@@ -191,11 +192,9 @@ async def signal_ids(
 ) -> list[str]:
     """Return the ids of the signals that a run sent when it ended, as far as they are found nearby."""
     since, until = first_id(max(0, ended_ms - _BEFORE_MS)), first_id(ended_ms + _AFTER_MS)
-    found = await session.rows(SIGNALS, workspace, since, until, _NEARBY, run_id, limit)
-    return [row[0] for row in found]
+    return await session.column(SIGNALS, workspace, since, until, _NEARBY, run_id, limit)
 
 
 async def horizon(session: SqlSession, workspace: str, before: str, count: int) -> str | None:
     """Return the id of the run that is so many runs older than an id; None if there are fewer."""
-    row = await session.row(HORIZON, workspace, before, count) if is_id(before) else None
-    return None if row is None else str(row[0])
+    return await session.value(HORIZON, workspace, before, count) if is_id(before) else None

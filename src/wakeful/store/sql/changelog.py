@@ -43,15 +43,14 @@ PRUNE_CHANGES: Final = Texts(
 async def changes(session: SqlSession, after: int, limit: int) -> list[ChangeRow]:
     """Return the rows of the changelog that hold a number above `after`."""
     return [
-        ChangeRow(row[0], FINISHED if row[1] == RETRYING else row[1], row[2], tuple(row[3].split("\n")))
-        for row in await session.rows(CHANGES, after, limit)
+        ChangeRow(first, FINISHED if kind == RETRYING else kind, at_ms, tuple(items.split("\n")))
+        for first, kind, at_ms, items in await session.rows(CHANGES, after, limit)
     ]
 
 
 async def last_change(session: SqlSession) -> int:
     """Return the number of the newest change; 0: there is none."""
-    row = await session.row(LAST_CHANGE)
-    return int(row[0]) if row else 0
+    return int(await session.value(LAST_CHANGE) or 0)
 
 
 async def prune_changes(session: SqlSession, before_ms: int, limit: int, future_ms: int) -> int:

@@ -107,11 +107,12 @@ async def take_deliveries(
 ) -> tuple[list[TakenDelivery], int]:
     """Mark due deliveries as being sent. See `Store.take_deliveries`."""
     timed_out = await session.execute(TIME_OUT, now_ms)
-    due = [row[0] for row in await session.rows(DUE, now_ms, limit, list(without))]
+    due = await session.column(DUE, now_ms, limit, list(without))
     if not due:
         return [], timed_out
     await session.execute(TAKE, due, worker, until_ms, now_ms)
-    taken = {row[0]: TakenDelivery(*row) for row in await session.rows(TAKEN, due)}
+    found = [TakenDelivery(*row) for row in await session.rows(TAKEN, due)]
+    taken = {each.run_id: each for each in found}
     return [taken[run_id] for run_id in due], timed_out
 
 
@@ -124,8 +125,8 @@ async def finish_deliveries(
 ) -> set[str]:
     """Write how attempts ended. See `Store.finish_deliveries`."""
     columns = [each.run_id for each in results], [each.attempt for each in results]
-    held = {(row[0], row[1]) for row in await session.rows(HELD, worker, *columns)}
-    written = [each for each in results if each[:2] in held]
+    held = {(run_id, attempt) for run_id, attempt in await session.rows(HELD, worker, *columns)}
+    written = [each for each in results if (each.run_id, each.attempt) in held]
     await session.execute_many(
         FINISH, [(each.run_id, each.became, each.due_ms, each.error, now_ms) for each in written]
     )
@@ -136,8 +137,8 @@ async def finish_deliveries(
 
 async def next_delivery_ms(session: SqlSession, after_ms: int) -> int | None:
     """Return when the next delivery is due or times out, after that instant."""
-    row = await session.row(NEXT_DELIVERY, after_ms)
-    return None if row is None else row[0]
+    found: int | None = await session.value(NEXT_DELIVERY, after_ms)
+    return found
 
 
 async def delivery_counts(
@@ -149,7 +150,7 @@ async def delivery_counts(
         rows = await session.rows(ALL_DELIVERIES, first, limit)
     else:
         rows = await session.rows(DELIVERIES, first, limit, workspace)
-    return [(row[0], row[1], row[2]) for row in rows]
+    return [(channel, state, number) for channel, state, number in rows]
 
 
 async def recent_deliveries(

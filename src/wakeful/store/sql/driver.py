@@ -122,6 +122,14 @@ class SqlSession(Protocol):
         """Return the first row."""
         ...
 
+    async def column(self, statement: Statement, *args: object) -> list[Any]:
+        """Return the first column of all rows."""
+        ...
+
+    async def value(self, statement: Statement, *args: object) -> Any:
+        """Return the first column of the first row; None: there is no row."""
+        ...
+
     async def execute(self, statement: Statement, *args: object) -> int:
         """Return the number of rows that were written. Raise Duplicate for a unique key that exists."""
         ...

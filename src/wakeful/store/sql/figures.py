@@ -189,7 +189,7 @@ async def start_delays(
 ) -> list[int]:
     """Return how late first attempts started. See `Store.start_delays`."""
     rows = await Reader(session, kind, workspace, agent).rows("delays", limit, first_id(since_ms))
-    return [max(0, row[0]) for row in rows]
+    return [max(0, delay_ms) for (delay_ms,) in rows]
 
 
 async def upcoming_runs(
@@ -317,30 +317,38 @@ class SqlLive(SqlBase):
 
         async def read(session: SqlSession) -> LiveFigures:
             live = await session.rows(LIVE_COUNTS, workspace, agent, LIVE_LIMIT)
-            states: dict[str, int] = {row[0]: row[2] for row in live}
-            more_running = sum(row[1] for row in live if row[0] == "running") >= LIVE_LIMIT
-            more_waiting = sum(row[1] for row in live if row[0] != "running") >= LIVE_LIMIT
-            tick = await session.row(LIVE_NEXT_TICK, workspace, agent, LIVE_LIMIT)
-            dead = await session.row(DEAD_LETTERS, workspace, agent, NEWEST_LIMIT) or (0, 0)
-            incidents = await session.row(OPEN_INCIDENTS, workspace, agent, NEWEST_LIMIT) or (0, 0, 0)
-            workers = await session.row(WORKERS, alive_since_ms) or (0,)
+            states: dict[str, int] = {}
+            running_read = waiting_read = 0
+            for state, read_rows, number in live:
+                states[state] = number
+                if state == "running":
+                    running_read += read_rows
+                else:
+                    waiting_read += read_rows
+            more_running, more_waiting = running_read >= LIVE_LIMIT, waiting_read >= LIVE_LIMIT
+            next_ms = await session.value(LIVE_NEXT_TICK, workspace, agent, LIVE_LIMIT)
+            dead_read, dead = await session.row(DEAD_LETTERS, workspace, agent, NEWEST_LIMIT) or (0, 0)
+            incidents_read, incidents, acknowledged = await session.row(
+                OPEN_INCIDENTS, workspace, agent, NEWEST_LIMIT
+            ) or (0, 0, 0)
+            workers = await session.value(WORKERS, alive_since_ms) or 0
             limits = {
                 "running": more_running,
                 "pending": more_waiting,
                 "retrying": more_waiting,
-                "dead_letters": dead[0] >= NEWEST_LIMIT,
-                "open_incidents": incidents[0] >= NEWEST_LIMIT,
-                "acknowledged_incidents": incidents[0] >= NEWEST_LIMIT,
+                "dead_letters": dead_read >= NEWEST_LIMIT,
+                "open_incidents": incidents_read >= NEWEST_LIMIT,
+                "acknowledged_incidents": incidents_read >= NEWEST_LIMIT,
             }
             return LiveFigures(
                 running=states.get("running", 0),
                 pending=states.get("pending", 0),
                 retrying=states.get("retrying", 0),
-                dead_letters=dead[1],
-                open_incidents=incidents[1] - incidents[2],
-                acknowledged_incidents=incidents[2],
-                workers=workers[0],
-                next_tick_ms=None if tick is None else tick[0],
+                dead_letters=dead,
+                open_incidents=incidents - acknowledged,
+                acknowledged_incidents=acknowledged,
+                workers=workers,
+                next_tick_ms=next_ms,
                 more=tuple(name for name, reached in limits.items() if reached),
             )
 

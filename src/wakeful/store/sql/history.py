@@ -118,8 +118,8 @@ async def delete_of_new_jobs(session: SqlSession, jobs: Iterable[tuple[str, str,
     for workspace, agent, name in jobs:
         names[workspace, agent].append(job_session(name))
     for owner, wanted in sorted(names.items()):
-        for row in await session.rows(EXISTING, *owner, wanted):
-            await delete(session, SessionKey(*owner, row[0]))
+        for name in await session.column(EXISTING, *owner, wanted):
+            await delete(session, SessionKey(*owner, name))
 
 
 async def prune(session: SqlSession, before_ms: int, limit: int) -> int:
@@ -137,12 +137,12 @@ class _Locked(NamedTuple):
 
 async def _lock(session: SqlSession, key: SessionKey, now_ms: int) -> _Locked:
     """Lock a session, which is added if there is none and its agent exists."""
-    row = await session.row(LOCK_SESSION, *key)
-    if row is None:
+    last: int | None = await session.value(LOCK_SESSION, *key)
+    if last is None:
         if await session.execute(ADD_SESSION, *key, now_ms):
             return _Locked(0, added=True)
-        row = await session.row(LOCK_SESSION, *key)  # another transaction has just added it
-    return _Locked(None if row is None else int(row[0]))
+        last = await session.value(LOCK_SESSION, *key)  # another transaction has just added it
+    return _Locked(last)
 
 
 def _session_key(entry: HistoryAppend) -> SessionKey:

@@ -180,7 +180,10 @@ def list_statement(only: IncidentFilter) -> tuple[str, list[object]]:
 async def jobs(session: SqlSession, job_ids: Collection[str]) -> dict[str, IncidentJob]:
     """Return those of these jobs whose failures are incidents."""
     rows = await session.rows(JOBS, list(job_ids))
-    return {row[0]: IncidentJob(row[0], row[1], row[2], row[3], bool(row[4])) for row in rows}
+    return {
+        job_id: IncidentJob(job_id, workspace, agent, name, bool(has_alerts))
+        for job_id, workspace, agent, name, has_alerts in rows
+    }
 
 
 async def of_jobs(session: SqlSession, job_ids: Collection[str], now_ms: int) -> list[Incident]:
@@ -287,8 +290,8 @@ async def take_due(
 
 async def next_notify_ms(session: SqlSession) -> int | None:
     """Return when the next message may be due."""
-    row = await session.row(NEXT)
-    return None if row is None else row[0]
+    found: int | None = await session.value(NEXT)
+    return found
 
 
 async def prune(session: SqlSession, before_ms: int) -> None:

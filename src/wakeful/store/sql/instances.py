@@ -221,10 +221,9 @@ async def pending_runs(session: SqlSession, instance: str, limit: int) -> list[s
 
 async def stale_instances(session: SqlSession, agent_class: AgentClass, limit: int) -> list[str]:
     """Return instances with other declared schedules. See `Store.stale_instances`."""
-    rows = await session.rows(
+    return await session.column(
         STALE, agent_class.workspace, agent_class.agent, agent_class.hash, agent_class.version, limit
     )
-    return [row[0] for row in rows]
 
 
 async def record_hibernation(session: SqlSession, instance_ids: Collection[str], now_ms: int) -> None:
@@ -243,7 +242,7 @@ async def instance_limits(
     """Return how many instances these agents may have, and the workspace (''). Absent: no limit."""
     rows = await session.rows(LIMITS, workspace, ["", *agents], INSTANCES)
     found = {**dict.fromkeys(agents, limits.per_agent), "": limits.per_workspace}
-    found |= {row[0]: row[1] for row in rows}
+    found |= dict(map(tuple, rows))
     return {agent: most for agent, most in found.items() if most is not None}
 
 
@@ -273,9 +272,9 @@ async def room(
 
 async def _count(session: SqlSession, workspace: str, agent: str, most: int) -> int:
     """Return how many instances there are that are not stopped, up to `most`."""
-    of_agent = (COUNT_OF_AGENT, workspace, agent, most)
-    row = await session.row(*of_agent) if agent else await session.row(COUNT_OF_WORKSPACE, workspace, most)
-    return int(row[0]) if row else 0
+    if agent:
+        return int(await session.value(COUNT_OF_AGENT, workspace, agent, most))
+    return int(await session.value(COUNT_OF_WORKSPACE, workspace, most))
 
 
 class SqlInstances(SqlBase):

@@ -34,11 +34,12 @@ async def hold_jobs(session: SqlSession, runs: Iterable[NewRun], version: int | 
     wanted = {run.job_id: run for run in runs if run.job_id is not None and run.replay_of is None}
     if not wanted:
         return
-    found = {row[0]: row for row in await session.rows(HOLD_JOBS, sorted(filter(is_id, wanted)))}
+    rows = await session.rows(HOLD_JOBS, sorted(filter(is_id, wanted)))
+    found = {job_id: (name, current) for job_id, name, current in rows}
     for job_id, run in wanted.items():
         if job_id not in found:
             raise NotFound(f"no job '{run.job_name}': it was deleted; list the jobs to see their names")
-        _, name, current = found[job_id]
+        name, current = found[job_id]
         check_version(name, current, version)
 
 
@@ -76,5 +77,5 @@ async def note_decided(session: SqlSession, runs: Sequence[NewRun]) -> None:
         if run.job_id is not None:
             ticks.setdefault(run.job_id, set()).add(run.scheduled_ms)
     for job_id, missing in sorted(ticks.items()):
-        recorded = {row[0] for row in await session.rows(RECORDED, job_id, min(missing), _MOST)}
+        recorded = set(await session.column(RECORDED, job_id, min(missing), _MOST))
         await session.execute(SET_DECIDED, job_id, ticks_to_text(sorted(recorded | missing)))

@@ -67,7 +67,7 @@ async def agent_overviews(
 ) -> dict[str, AgentOverview]:
     """Return what these agents have. See `Store.agent_overviews`."""
     rows = await session.rows(AGENT_OVERVIEWS, workspace, list(names), most)
-    return {row[0]: AgentOverview(*row) for row in rows}
+    return {each.name: each for each in (AgentOverview(*row) for row in rows)}
 
 
 async def waiting_messages(session: SqlSession, key: SessionKey, limit: int) -> list[SessionMessage]:
@@ -77,7 +77,7 @@ async def waiting_messages(session: SqlSession, key: SessionKey, limit: int) -> 
 
 async def recent_turns(session: SqlSession, key: SessionKey, limit: int) -> list[str]:
     """Return the runs of the newest turns of a session, newest first."""
-    return [row[0] for row in await session.rows(RECENT_TURNS, *key, limit)]
+    return await session.column(RECENT_TURNS, *key, limit)
 
 
 _COLUMNS: Final = "r.state, r.trigger, r.fire_at, r.started_at, r.finished_at"

@@ -36,13 +36,12 @@ async def record(
 
 async def state(session: SqlSession, job_id: str) -> str | None:
     """Return the state that the last precheck of a job left."""
-    row = await session.row(STATE, job_id) if is_id(job_id) else None
-    return None if row is None else row[0]
+    return await session.value(STATE, job_id) if is_id(job_id) else None
 
 
 async def revisions(session: SqlSession, job_ids: Sequence[str]) -> dict[str, int]:
     """Return the revisions of these jobs."""
-    return {row[0]: row[1] for row in await session.rows(REVISIONS, list(job_ids))}
+    return dict(map(tuple, await session.rows(REVISIONS, list(job_ids))))
 
 
 async def set_states(session: SqlSession, states: Mapping[str, PrecheckState]) -> None:

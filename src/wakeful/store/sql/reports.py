@@ -132,7 +132,7 @@ async def top(
     """Return the owners that are the most expensive of a day."""
     statement = top_statement(kind, days, jobs=jobs, agent=agent is not None)
     args = [workspace, per_day, limit] if agent is None else [workspace, per_day, limit, agent]
-    return [(row[0], row[1]) for row in await session.rows(statement, *args)]
+    return [(agent, job) for agent, job in await session.rows(statement, *args)]
 
 
 async def spending(
@@ -157,7 +157,7 @@ async def job_blocks(session: SqlSession, workspace: str, day: int, limit: int) 
 async def job_titles(session: SqlSession, job_ids: Sequence[str]) -> list[JobTitle]:
     """Return the names of these jobs."""
     rows = await session.rows(JOB_TITLES, list(job_ids))
-    return [JobTitle(row[0], row[1], bool(row[2]), row[3]) for row in rows]
+    return [JobTitle(job_id, name, bool(deleted), work) for job_id, name, deleted, work in rows]
 
 
 #: the table, all of it: a row for each process
@@ -188,7 +188,7 @@ async def holders(session: SqlSession, kind: str, workspace: str | None, limit: 
     """Return who holds running runs."""
     statement = holders_statement(kind, of_workspace=workspace is not None)
     rows = await session.rows(statement, limit, *([] if workspace is None else [workspace]))
-    return [HolderRow(row[0], bool(row[1]), row[2], row[3]) for row in rows]
+    return [HolderRow(name, bool(is_executor), runs, beat_ms) for name, is_executor, runs, beat_ms in rows]
 
 
 class SqlReports(SqlBase):

@@ -26,9 +26,9 @@ REVISIONS: Final = """
 async def add(session: SqlSession, job_id: str, version: int, new: NewRevision, now_ms: int) -> None:
     """Add a revision, and delete the oldest beyond the limit."""
     await session.execute(ADD, job_id, version, new.document, new.fields, now_ms, new.by)
-    oldest = await session.row(OLDEST_KEPT, job_id, MAX_REVISIONS - 1)
+    oldest = await session.value(OLDEST_KEPT, job_id, MAX_REVISIONS - 1)
     if oldest is not None:
-        await session.execute(TRIM, job_id, oldest[0])
+        await session.execute(TRIM, job_id, oldest)
 
 
 async def revisions(session: SqlSession, job_id: str) -> list[RevisionRow]:

@@ -256,16 +256,16 @@ async def hours(
     session: SqlSession, kind: str, workspace: str, agent: str | None, from_ms: int, until_ms: int
 ) -> list[HourCount]:
     """Return counts by hour and state. See `Store.run_counts`."""
-    between = -(-from_ms // HOUR_MS), -(-until_ms // HOUR_MS)
-    given = (workspace, *between) if agent is None else (workspace, *between, agent)
+    first, end = -(-from_ms // HOUR_MS), -(-until_ms // HOUR_MS)
+    given = (workspace, first, end) if agent is None else (workspace, first, end, agent)
     tail, rows = await _with_tail(session, kind, HOURS if agent is None else HOURS_OF_AGENT, given)
-    counts = Counter({(row[0], row[1]): row[2] for row in rows})
+    counts = Counter({(hour, state): runs for hour, state, runs in rows})
     if tail is not None:
         uncounted = recent_hours(kind)
         for hour, state, of_agent, runs in await session.rows(
             uncounted, tail.run_ids, tail.since_ms, workspace
         ):
-            if between[0] <= hour < between[1] and agent in (None, of_agent):
+            if first <= hour < end and agent in (None, of_agent):
                 counts[hour, state] += runs
     return [HourCount(*key, runs) for key, runs in sorted(counts.items())]
 
@@ -276,7 +276,7 @@ async def days(session: SqlSession, kind: str, job_id: str, from_ms: int) -> lis
         return []
     first = from_ms // DAY_MS
     tail, rows = await _with_tail(session, kind, DAYS, (job_id, first))
-    counts = {(row[0], row[1]): DayCount(*row) for row in rows}
+    counts = {(each.day, each.state): each for each in (DayCount(*row) for row in rows)}
     if tail is not None:
         for day, state, runs, took_ms in await session.rows(
             recent_days(kind), tail.run_ids, tail.since_ms, job_id
@@ -307,7 +307,7 @@ async def _with_tail(
         if row is None:
             return None, ()
         at = Position(*row)
-        items = [each[0] for each in await session.rows(UNCOUNTED[kind], at.change, _TAIL_ROWS)]
+        items = await session.column(UNCOUNTED[kind], at.change, _TAIL_ROWS)
         rows = await session.rows(statement, *given)
         after = await session.row(POSITION)
         if after is not None and after[0] == at.change:

@@ -268,7 +268,8 @@ async def lock_dead_letters(
     if isinstance(which, int):
         return [_letter(row) for row in await session.rows(OLDEST_LETTERS, workspace, which)]
     ids = list(filter(is_id, dict.fromkeys(which)))
-    found = {row[0]: _letter(row) for row in await session.rows(LETTERS, workspace, ids)}
+    letters = [_letter(row) for row in await session.rows(LETTERS, workspace, ids)]
+    found = {letter.run.id: letter for letter in letters}
     return [found[run_id] for run_id in ids if run_id in found]
 
 

@@ -170,8 +170,8 @@ def _view(row: Row) -> SessionView:
 
 async def next_turn(session: SqlSession, now_ms: int) -> tuple[bool, int | None]:
     """Return whether any session is due, and when the next one will be."""
-    row = await session.row(NEXT_TURN, now_ms)
-    return (False, None) if row is None else (bool(row[0]), row[1])
+    is_due, next_ms = await session.row(NEXT_TURN, now_ms) or (False, None)
+    return bool(is_due), next_ms
 
 
 async def prune_sessions(session: SqlSession, before_ms: int) -> None:
@@ -221,7 +221,7 @@ class SqlSessions(SqlBase):
             if not due:
                 return 0
             owners = [key.workspace for key in due], [key.agent for key in due]
-            held = {(row[0], row[1]) for row in await session.rows(HOLD_WAKE_JOBS, *owners)}
+            held = {(workspace, agent) for workspace, agent in await session.rows(HOLD_WAKE_JOBS, *owners)}
             return len(await self._update(db, events, due, now_ms, judge, held))
 
         return await self._driver.write(take)

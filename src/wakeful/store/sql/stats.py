@@ -218,8 +218,7 @@ SCHEMA: Final = "SELECT max(version) FROM schema_version"
 
 async def schema(session: SqlSession) -> int:
     """Return the newest migration of the database."""
-    row = await session.row(SCHEMA)
-    return int(row[0]) if row else 0
+    return int(await session.value(SCHEMA) or 0)
 
 
 async def workspace_stats(session: SqlSession, workspace: str, agent: str | None) -> WorkspaceStats:
@@ -227,11 +226,10 @@ async def workspace_stats(session: SqlSession, workspace: str, agent: str | None
     of = workspace, agent
     active, jobs = await session.row(COUNT_JOBS, *of) or (0, 0)
     counted = await session.rows(COUNT_LIVE, *of)
-    live: dict[str, int] = {row[0]: row[1] for row in counted}
+    live: dict[str, int] = {state: number for state, number, _claimed in counted}
     # A workspace with few jobs, or without ticks, does not read those of all.
-    tick = await session.row(NEXT_TICK_OF_FEW if jobs < FEW else NEXT_TICK, *of)
-    next_ms = None if tick is None else tick[0]
-    executors = sum(row[2] for row in counted)
+    next_ms = await session.value(NEXT_TICK_OF_FEW if jobs < FEW else NEXT_TICK, *of)
+    executors = sum(claimed for _state, _number, claimed in counted)
     incidents = await session.row(COUNT_INCIDENTS, *of) or (0, 0)
     return WorkspaceStats(active, jobs - active, live, next_ms, executors, *incidents)
 
@@ -242,7 +240,10 @@ async def backlog(session: SqlSession, now_ms: int, alive_since_ms: int, agents:
         (lane, bool(is_pull), DueRuns(number, oldest_ms))
         for lane, is_pull, number, oldest_ms in await session.rows(DUE_BY_LANE, now_ms)
     ]
-    by_agent = [(row[0], row[1], row[2]) for row in await session.rows(DUE_BY_AGENT, now_ms, agents)]
+    by_agent = [
+        (workspace, agent, number)
+        for workspace, agent, number in await session.rows(DUE_BY_AGENT, now_ms, agents)
+    ]
     totals = await session.row(TOTALS, alive_since_ms) or (0, None, 0)
     return summarize_backlog(due, by_agent, *totals, *(await session.row(COUNT_ALL_INCIDENTS) or (0, 0)))
 
@@ -255,14 +256,12 @@ async def due_requirements(session: SqlSession, now_ms: int) -> list[DueRequirem
 
 async def expired_leases(session: SqlSession, workspace: str | None, before_ms: int) -> int:
     """Return the number of running runs whose lease or callback time ended before then."""
-    row = await session.row(EXPIRED_LEASES, workspace, before_ms)
-    return int(row[0]) if row else 0
+    return int(await session.value(EXPIRED_LEASES, workspace, before_ms) or 0)
 
 
 async def database_size(session: SqlSession) -> int:
     """Return the size of the database in bytes."""
-    row = await session.row(SIZE)
-    return int(row[0]) if row else 0
+    return int(await session.value(SIZE) or 0)
 
 
 async def timings_page(
@@ -285,12 +284,12 @@ async def recent_runs(
 
 async def workers(session: SqlSession, since_ms: int) -> list[str]:
     """Return the names of the workers with a heartbeat since then."""
-    return [row[0] for row in await session.rows(WORKERS, since_ms)]
+    return await session.column(WORKERS, since_ms)
 
 
 async def capabilities(session: SqlSession, since_ms: int) -> list[Capabilities]:
     """Return what the processes of recent workers can launch."""
-    return [capabilities_from_text(row[0]) for row in await session.rows(CAPABILITIES, since_ms)]
+    return list(map(capabilities_from_text, await session.column(CAPABILITIES, since_ms)))
 
 
 async def dead_letters_by_reason(
@@ -301,7 +300,7 @@ async def dead_letters_by_reason(
         rows = await session.rows(ALL_DEAD_LETTERS, limit)
     else:
         rows = await session.rows(DEAD_LETTERS, workspace, limit)
-    return [(row[0], row[1]) for row in rows]
+    return [(reason, number) for reason, number in rows]
 
 
 class SqlStats(SqlChangelog):

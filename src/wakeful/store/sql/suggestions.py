@@ -287,7 +287,7 @@ async def read_durations(
     """Return the duration that nine of ten runs do not exceed, by job."""
     first, end = map(first_id, between_ms)
     rows = await session.rows(durations(kind), list(job_ids), first, end)
-    return {row[0]: round(row[1]) for row in rows}
+    return {job_id: round(duration_ms) for job_id, duration_ms in rows}
 
 
 def _mean(total: float, count: float) -> int:

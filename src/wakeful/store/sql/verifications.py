@@ -21,7 +21,7 @@ from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.rows import VERIFYING, RunView, TakenRun
 from wakeful.store.sql.base import Recorded, SqlBase
-from wakeful.store.sql.driver import Row, SqlSession
+from wakeful.store.sql.driver import SqlSession
 from wakeful.values.ids import is_id
 
 #: the primary key, and that of runs
@@ -118,6 +118,17 @@ async def write_reports(
         events.publish("verifications")
 
 
+class _Due(NamedTuple):
+    """A row of `DUE`."""
+
+    run_id: str
+    attempt: int
+    verify: str
+    tries: int
+    requires: str
+    at_ms: int
+
+
 async def take(
     session: SqlSession,
     now_ms: int,
@@ -127,18 +138,20 @@ async def take(
     limit: int,
     lease_until_ms: Callable[[str], int],
     without: Sequence[str],
-) -> dict[str, Row]:
-    """Take due verifications. Returns their rows by run, without those of runs that are not verified now."""
+) -> dict[str, _Due]:
+    """Take due verifications. Returns them by run, without those of runs that are not verified now."""
     rows = await session.rows(DUE, now_ms, list(capabilities), waiting_since_ms, limit, list(without))
     if not rows:
         return {}
-    verified = {(row[0], row[1]) for row in await session.rows(VERIFIED, [row[0] for row in rows])}
-    taken = {row[0]: row for row in rows if (row[0], row[1]) in verified}
+    due = [_Due(*row) for row in rows]
+    found = await session.rows(VERIFIED, [each.run_id for each in due])
+    verified = {(run_id, attempt) for run_id, attempt in found}
+    taken = {each.run_id: each for each in due if (each.run_id, each.attempt) in verified}
     if taken:
         await session.execute_many(
-            TAKE, [(run_id, worker, lease_until_ms(row[2])) for run_id, row in taken.items()]
+            TAKE, [(each.run_id, worker, lease_until_ms(each.verify)) for each in taken.values()]
         )
-    stale = [(row[0],) for row in rows if row[0] not in taken]
+    stale = [(each.run_id,) for each in due if each.run_id not in taken]
     if stale:
         await session.execute_many(DELETE, stale)
     return taken
@@ -149,9 +162,10 @@ async def lock_verification(
 ) -> tuple[str | None] | None:
     """Lock a verification. Returns who reported the run; None: there is none, or another worker has it."""
     row = await session.row(HELD, finished.run_id, finished.attempt) if is_id(finished.run_id) else None
-    if row is None or (held is not None and (row[0], row[1]) != held):
+    if row is None:
         return None
-    return (row[2],)
+    worker, tries, reporter = row
+    return (reporter,) if held is None or (worker, tries) == held else None
 
 
 async def lock(session: SqlSession, run_id: str) -> None:
@@ -189,8 +203,8 @@ async def read(session: SqlSession, run_id: str) -> VerificationView | None:
 
 async def next_due_ms(session: SqlSession, after_ms: int) -> int | None:
     """Return when the next verification is due."""
-    row = await session.row(NEXT_DUE, after_ms)
-    return None if row is None else row[0]
+    found: int | None = await session.value(NEXT_DUE, after_ms)
+    return found
 
 
 class SqlVerifications(SqlBase):
@@ -222,8 +236,8 @@ class SqlVerifications(SqlBase):
             runs = await self._operations.executors.taken_runs(db, list(taken))
             found = {run.id: (run, view) for run, view in runs}
             return [
-                DueVerification(*found[run_id], verify, tries, requires, at_ms)
-                for run_id, _, verify, tries, requires, at_ms in taken.values()
+                DueVerification(*found[each.run_id], each.verify, each.tries, each.requires, each.at_ms)
+                for each in taken.values()
             ]
 
         return await self._driver.write(run)

@@ -153,7 +153,7 @@ async def take_link(session: SqlSession, hash: bytes, now_ms: int) -> KeyRow | N
 
 async def limits(session: SqlSession, addresses: Sequence[str]) -> dict[str, int]:
     """Return when the allowances of these addresses are full again."""
-    return {row[0]: row[1] for row in await session.rows(LIMITS, list(addresses))}
+    return dict(map(tuple, await session.rows(LIMITS, list(addresses))))
 
 
 async def count_failure(
@@ -161,11 +161,11 @@ async def count_failure(
 ) -> None:
     """Move the instant of each address."""
     for address in sorted(addresses):  # one order in all transactions, so that none waits in a circle
-        row = None
-        while row is None:  # the pruner may delete the row between the two statements
+        instant_ms: int | None = None
+        while instant_ms is None:  # the pruner may delete the row between the two statements
             await session.execute(ADD_LIMIT, address, now_ms)
-            row = await session.row(LOCK_LIMIT, address)
-        await session.execute(SET_LIMIT, address, later(address, row[0]))
+            instant_ms = await session.value(LOCK_LIMIT, address)
+        await session.execute(SET_LIMIT, address, later(address, instant_ms))
 
 
 async def prune(session: SqlSession, now_ms: int) -> int:

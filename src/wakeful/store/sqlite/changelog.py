@@ -30,7 +30,9 @@ async def append(db: sqlite3.Connection, clock: Clock, entries: Sequence[AuditEn
     if not entries:
         return
     workspaces = json.dumps(sorted({entry.workspace for entry in entries}))
-    heads: dict[str, tuple[int, str]] = {row[0]: row[1:] for row in db.execute(HEADS, (workspaces,))}
+    heads: dict[str, tuple[int, str]] = {
+        workspace: (seq, hash_) for workspace, seq, hash_ in db.execute(HEADS, (workspaces,))
+    }
     rows = extend(heads, entries, clock.now_ms())
     db.executemany(APPEND, rows)
     db.executemany(MOVE_HEAD, [(workspace, *head) for workspace, head in heads.items()])

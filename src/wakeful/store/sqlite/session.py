@@ -73,6 +73,15 @@ class SqliteSession:
         row: Row | None = self._execute(statement, args).fetchone()
         return row
 
+    async def column(self, statement: Statement, *args: object) -> list[Any]:
+        """Return the first column of all rows."""
+        return [row[0] for row in self._execute(statement, args)]
+
+    async def value(self, statement: Statement, *args: object) -> Any:
+        """Return the first column of the first row; None: there is no row."""
+        row = self._execute(statement, args).fetchone()
+        return None if row is None else row[0]
+
     async def execute(self, statement: Statement, *args: object) -> int:
         """Return the number of rows that were written."""
         try:
