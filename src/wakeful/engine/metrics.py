@@ -28,6 +28,7 @@ from wakeful.engine.database_metrics import AgentCounts, DatabaseMetrics
 from wakeful.job.start_rules import BLOCK_REASONS
 from wakeful.job.target_kinds import BROKER_KINDS
 from wakeful.run.outcome import Finished
+from wakeful.run.run import RunState
 from wakeful.store.plans import Planned
 from wakeful.store.port import Store
 from wakeful.values.package import VERSION
@@ -40,7 +41,7 @@ _DURATION: Final = (1, 5, 10, 50, 100, 500, 1_000, 5_000, 10_000, 30_000, 60_000
 AGENTS: Final = 20
 #: The known values of labels. Their counters are returned from the start: a counter that first appears with 1
 #: has no increase in Prometheus, and the first failure would be overlooked.
-_STATES: Final = ("succeeded", "failed", "cancelled", "skipped")
+_STATES: Final = tuple(state.value for state in RunState if state.terminal and state is not RunState.MISSED)
 _CLASSES: Final = ("2xx", "3xx", "4xx", "5xx", "none")
 _DELIVERIES: Final = ("delivered", "suppressed", "failed", "unknown", "retrying")
 _VERIFICATIONS: Final = ("verified", "unverified", "error")

@@ -95,13 +95,20 @@ REASONS: Final[Mapping[str, str]] = {
 class RunState(StrEnum):
     """The state of a run. A terminal state never changes."""
 
+    #: it waits for its time, a slot, or an executor
     PENDING = "pending"
+    #: it was launched, and its outcome is not known yet
     RUNNING = "running"
+    #: an attempt failed, and it is tried again
     RETRYING = "retrying"
     SUCCEEDED = "succeeded"
+    #: its last attempt failed, or nobody claimed it in time
     FAILED = "failed"
+    #: a person, an edit or a newer run stopped it
     CANCELLED = "cancelled"
+    #: its target was not launched: overlap, precheck, budget or active hours
     SKIPPED = "skipped"
+    #: its tick passed while nothing could start it
     MISSED = "missed"
 
     @property

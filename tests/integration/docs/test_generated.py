@@ -83,6 +83,108 @@ class FaxLauncher(EchoLauncher):
         "                __import__('wakeful.launch.fax', fromlist=['FaxLauncher']).FaxLauncher(),\n",
     ),
 }
+_TABLE = """-- compatible: a new table
+CREATE TABLE notes (id TEXT PRIMARY KEY, text TEXT NOT NULL, created_at BIGINT);
+"""
+_RESOURCE: _Change = {
+    f"{_MIGRATIONS}/sqlite/{_NEXT + 1:04}_notes.sql": ("", _TABLE),
+    f"{_MIGRATIONS}/postgres/{_NEXT + 1:04}_notes.sql": ("", _TABLE),
+    "model/admin.py": (
+        "@resource()\n@dataclass(frozen=True, slots=True, kw_only=True)\nclass Quota:",
+        """@resource()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    '''What a person wrote down.'''
+
+    id: str
+    #: what it says
+    text: str
+    created_at: datetime | None
+
+
+@resource()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notes:
+    '''All notes.'''
+
+    notes: tuple[Note, ...]
+
+
+@resource()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:""",
+    ),
+    "store/sql/admin.py": (
+        "    async def quotas(self, workspace",
+        """    async def notes(self, ids=None):
+        statement = "SELECT id, text, created_at FROM notes"
+        rows = await self._read(lambda session: session.rows(statement))
+        return [tuple(row) for row in rows if ids is None or row[0] in ids]
+
+    async def quotas(self, workspace""",
+    ),
+    "service/admin/limits.py": (
+        "class QuotaService:\n",
+        """class QuotaService:
+    async def notes(self, *ids):
+        from wakeful.model.admin import Note
+        from wakeful.model.codec import from_ms
+
+        rows = await self._store.notes(ids or None)
+        return tuple(Note(id=id, text=text, created_at=from_ms(ms)) for id, text, ms in rows)
+
+""",
+    ),
+    "api/http/admin.py": (
+        "# --- quotas ---",
+        """@router.get("/notes", tags=["notes"], summary="List notes", responses=responses({200: "Notes"}))
+async def list_notes(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
+    '''All notes.'''
+    from wakeful.model.admin import Notes
+
+    return JsonResponse(to_json(Notes(notes=await services.admin.quotas.notes())))
+
+
+@router.get("/notes/{note_id}", tags=["notes"], summary="Read a note", responses=responses({200: "Note"}))
+async def get_note(
+    workspace: str, note_id: str, services: ServicesDep, principal: CurrentPrincipal
+) -> Response:
+    '''One note.'''
+    return JsonResponse(to_json((await services.admin.quotas.notes(note_id))[0]))
+
+
+# --- quotas ---""",
+    ),
+}
+_RESOURCE_PROBE = """
+import asyncio, inspect, json, sqlite3
+from typing import get_type_hints
+from wakeful import Wakeful
+from wakeful.api.http import admin
+from wakeful.client.endpoints import Endpoints
+from wakeful.client.types import NoteShape
+from wakeful.server.http_app import create_app
+from wakeful.service.auth.access import LOCAL
+
+async def read():
+    async with Wakeful("sqlite:///notes.db") as app:
+        with sqlite3.connect("notes.db") as database:
+            database.execute("INSERT INTO notes VALUES ('n1', 'hello', 1800000000000)")
+        paths = create_app(app.services).openapi()
+        listed = await admin.list_notes("default", app.services, LOCAL)
+        got = await admin.get_note("default", "n1", app.services, LOCAL)
+        return paths, json.loads(listed.body), json.loads(got.body)
+
+document, listed, got = asyncio.run(read())
+print(json.dumps({
+    "listed": listed,
+    "got": got,
+    "paths": sorted(path.rpartition("{workspace}")[2] for path in document["paths"] if "notes" in path),
+    "schema": document["components"]["schemas"]["Note"]["properties"]["text"],
+    "client": [str(inspect.signature(getattr(Endpoints, name))) for name in ("list_notes", "get_note")],
+    "shape": sorted(get_type_hints(NoteShape)),
+}))
+"""
 _RUN_PROBE = """
 import asyncio, json, sqlite3
 from typing import get_type_hints
@@ -208,11 +310,11 @@ def test_every_part_is_in_a_file():
 
 @pytest.fixture(scope="module")
 def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the tree with a new job field, a new run field and a new target kind."""
+    """A copy of the tree with a new job field, run field, target kind and resource."""
     tree = tmp_path_factory.mktemp("tree")
     for folder in ("src", "scripts", "docs/reference"):
         shutil.copytree(ROOT / folder, tree / folder)
-    for change in (_JOB_FIELD, _RUN_FIELD, _KIND):
+    for change in (_JOB_FIELD, _RUN_FIELD, _KIND, _RESOURCE):
         for name, (before, after) in change.items():
             path = tree / "src/wakeful" / name
             text = path.read_text(encoding="utf-8") if before else ""
@@ -246,6 +348,20 @@ def test_a_target_kind_is_a_change_of_three_files(changed: Path):
     assert "'fax'" in found["unknown"]
     assert found["tested"] == [True, "its fields are valid; a test does not launch it"]
     assert "[`fax`](../how-to/fax.md)" in (changed / "docs/reference/job.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_resource_with_list_and_get_is_a_change_of_six_files(changed: Path):
+    assert len(_RESOURCE) <= 6
+    found = json.loads(python(changed, "-c", _RESOURCE_PROBE))
+    note = {"id": "n1", "text": "hello", "createdAt": "2027-01-15T08:00:00.000Z"}
+    assert found["listed"] == {"notes": [note]}
+    assert found["got"] == note
+    assert found["paths"] == ["/notes", "/notes/{note_id}"]
+    assert found["schema"] == {"type": "string", "description": "What it says."}
+    results = [each.rpartition("-> ")[2].strip("'") for each in found["client"]]
+    assert results == ["list[NoteShape]", "NoteShape"]
+    assert found["shape"] == ["createdAt", "id", "text"]
 
 
 @pytest.mark.slow

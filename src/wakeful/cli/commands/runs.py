@@ -17,11 +17,14 @@ from wakeful.cli.session import CliSession, command
 from wakeful.cli.times import local_zone
 from wakeful.client.types import EventShape
 from wakeful.errors import InvalidArgument, NotFound
+from wakeful.model.enums import RunState
 from wakeful.values.ids import is_id
 
 _PANEL = "Runs"
 #: The states of runs that start or end.
-_STATES: Final = ("running", "succeeded", "failed", "cancelled", "skipped", "missed")
+_STATES: Final = tuple(
+    state.value for state in RunState if state not in (RunState.PENDING, RunState.RETRYING)
+)
 _TYPES: Final = ("run.started", "run.finished")
 _RESET: Final = "reset"
 
