@@ -216,7 +216,7 @@ async def list_instances(session: SqlSession, only: InstanceFilter) -> list[Inst
 
 async def pending_runs(session: SqlSession, instance: str, limit: int) -> list[str]:
     """Return the ids of the pending runs of an instance, in the order in which it handles them."""
-    return [row[0] for row in await session.rows(PENDING, instance, limit)]
+    return await session.column(PENDING, instance, limit)
 
 
 async def stale_instances(session: SqlSession, agent_class: AgentClass, limit: int) -> list[str]:

@@ -298,5 +298,4 @@ async def jobs(session: SqlSession, only: JobFilter) -> list[JobRow]:
 async def count_jobs(session: SqlSession, only: JobFilter, most: int) -> int:
     """Return how many jobs match, at most `most`."""
     statement, args = count_statement(only, most)
-    row = await session.row(statement, *args)
-    return int(row[0]) if row else 0
+    return int(await session.value(statement, *args) or 0)
