@@ -27,7 +27,8 @@ _LITE = f"""
     WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n LIMIT {RUNS})
     INSERT INTO runs (id, job_id, workspace, agent, scheduled_at, fire_at, trigger, state, covers,
         claim_deadline, attempt, lane, serial, due_at, idempotency_key, created_at, is_pull, claim_timeout_ms)
-    SELECT printf('r%07d', i), printf('j%05d', i % 10000), 'ws-' || (i % 3),
+    SELECT printf('01910000-0000-7000-8000-%012d', i),
+        printf('01900000-0000-7000-8000-%012d', i % 10000), 'ws-' || (i % 3),
         iif(i % 10000 = 0, '{MINE}', 'agent-' || (i % 500)), {NOW} + i, {NOW}, 'user', 'pending', 1,
         {NOW} + {HOUR} + i, 1, 'cron', i % 2, {NOW}, 'key', {NOW}, 1, {HOUR} FROM n"""
 _GREAT = f"""
@@ -71,7 +72,7 @@ async def test_sqlite_takes_few_steps(tmp_path: Path) -> None:
         ("claim", lambda: store.claim(NOW, worker, "ws-0", None, None, 20)),
         ("claim of an agent", lambda: store.claim(NOW, worker, "ws-0", [MINE], ["cron"], 20)),
         ("next claim", lambda: store.next_claim_ms(NOW, "ws-0", [MINE], None)),
-        ("renew", lambda: store.renew(NOW, "ws-1", [("r0000001", 1)] * 20)),
+        ("renew", lambda: store.renew(NOW, "ws-1", [("01910000-0000-7000-8000-000000000001", 1)] * 20)),
         ("workflows", lambda: store.workflows("ws-0", [("flow", n) for n in range(20)])),
         ("nothing expired", lambda: store.expire(NOW + HOUR - TURN_MS - 1, 100, _fail, alone)),
         ("some expired", lambda: store.expire(NOW + HOUR + 200, 20, _fail, alone)),
@@ -95,7 +96,6 @@ async def test_postgres_visits_few_rows() -> None:
     cases: dict[str, list[object]] = {
         "CLAIMABLE": [NOW, "ws-0", None, 20],
         "CLAIMABLE_OF_AGENTS": [NOW, "ws-0", ["cron"], 20, [MINE, "agent-7"]],
-        "NEXT_CLAIMABLE": [NOW, "ws-0", None, None],
         "RENEW": [NOW, [run_id], [1], "ws-1", None, None, ["a node"]],
         "RETURNABLE": ["w1", "ws-1", None, [run_id], [1]],
         "RETURNABLE_OF_CLAIM": ["w1", "ws-1", None, "a"],

@@ -281,7 +281,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     for few in (False, True):
         ticks = JobFilter("ws-1", order="next", limit=50, after_tick=(NOW - 1, leases.FIRST_ID))
         yield f"{ticks} {few}", *job_reads.list_jobs(ticks, few)  # type: ignore[misc]
-    yield "job_overviews.RUNS", overviews.RUNS["postgresql"], [jobs[:100], 20]
+    yield "job_overviews.RUNS", overviews.RUNS, [jobs[:100], 20]
     yield "job_overviews.COSTS", overviews.COSTS, [jobs[:100], NOW // 86_400_000 - 6]
     yield "job_overviews.INCIDENTS", overviews.INCIDENTS, [jobs[:100]]
     for only in (
@@ -519,7 +519,8 @@ async def _precheck_cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[ob
         yield f"prechecks.{name}", getattr(prechecks, name), values
     yield "callbacks.EXTEND", executors.EXTEND, [run, 1, NOW]
     yield "callbacks.NOTE", executors.NOTE, [run, 1, "no worker"]
-    yield "callbacks.AWAITING", executors.AWAITING["postgresql"], [executors.FIRST_ID, 1000]
+    yield "callbacks.AWAITING", executors.AWAITING, [executors.FIRST_ID, 1000]
+    yield "callbacks.NEXT_CLAIMABLE", executors.NEXT_CLAIMABLE, [NOW, "ws-0", None, None]
 
 
 def _statements() -> dict[str, str]:

@@ -195,7 +195,7 @@ def _all_statements() -> dict[str, str]:
             ordered = jobs._replace(order=order, after_tick=(1, "x"))
             named[str(ordered)] = translate(job_reads.list_jobs(ordered, few=True)[0])
             named[f"count {ordered}"] = translate(job_reads.count_statement(ordered, 9)[0])
-    named["job_overviews.RUNS"] = translate(overviews.RUNS["sqlite"])
+    named["job_overviews.RUNS"] = translate(overviews.RUNS)
     named["job_overviews.COSTS"] = translate(overviews.COSTS)
     named["job_overviews.INCIDENTS"] = translate(overviews.INCIDENTS)
     return named

@@ -83,12 +83,6 @@ RETURNABLE_OF_CLAIM: Final = f"""
     WHERE coalesce(l.state, '') = 'running' AND l.worker = $1 AND l.is_pull
         AND CASE WHEN l.state = r.state THEN r.claim_id = $4 AND {_RETURNABLE} END
     ORDER BY r.id FOR UPDATE OF r"""
-#: live_runs_claimable: the first matching entry after that instant
-NEXT_CLAIMABLE: Final = """
-    SELECT due_at FROM live_runs
-    WHERE workspace = $2 AND is_pull AND due_at > $1 AND ($3::text[] IS NULL OR lane = ANY($3::text[]))
-        AND ($4::text[] IS NULL OR agent = ANY($4::text[]))
-    ORDER BY due_at LIMIT 1"""
 
 # live_runs_of_job. True if another run of its job is running or retrying: then this one waits for its turn,
 # not for an executor.
@@ -191,14 +185,6 @@ async def release_claims(
         events.publish(claim_topic(workspace, worker, claim_id))
     await release_runs(db, events, now_ms, held)
     return held
-
-
-async def next_claim_ms(
-    db: Db, after_ms: int, workspace: str, agents: Sequence[str] | None, lanes: Sequence[str] | None
-) -> int | None:
-    names = None if agents is None else list(agents)
-    due: int | None = await db.fetchval(NEXT_CLAIMABLE, after_ms, workspace, _lanes(lanes), names)
-    return due
 
 
 def _lanes(lanes: Sequence[str] | None) -> list[str] | None:

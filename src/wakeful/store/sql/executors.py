@@ -9,7 +9,7 @@ from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
 from wakeful.store.rows import AwaitingRun, Extension, RunView, TakenRun, UnfinishedRun
 from wakeful.store.sql.base import SqlBase
-from wakeful.store.sql.driver import SqlSession, urgent
+from wakeful.store.sql.driver import SqlSession, Texts, urgent
 from wakeful.values.ids import is_id
 
 #: the primary key. A run that is being verified has no deadline
@@ -26,15 +26,28 @@ _COLUMNS: Final = """SELECT r.id::text, r.attempt, r.idempotency_key, coalesce(j
         coalesce(j.updated_at > r.started_at AND r.response_code IS NULL, false)"""
 _AWAITING: Final = "r.state = 'running' AND r.awaiting_callback AND r.due_at IS NOT NULL AND r.id > $1"
 #: SQLite: runs_running, all of it. PostgreSQL: live_runs_held, those without a worker; the runs' primary key
-AWAITING: Final = {
-    "sqlite": f"""
+AWAITING: Final = Texts(
+    sqlite=f"""
         {_COLUMNS} FROM runs r INDEXED BY runs_running LEFT JOIN jobs j ON j.id = r.job_id
         WHERE {_AWAITING} ORDER BY r.id LIMIT $2""",
-    "postgresql": f"""
+    postgresql=f"""
         {_COLUMNS} FROM live_runs l JOIN runs r ON r.id = l.run_id LEFT JOIN jobs j ON j.id = r.job_id
         WHERE coalesce(l.state, '') = 'running' AND l.worker IS NULL AND {_AWAITING}
         ORDER BY r.id LIMIT $2""",
-}
+)
+#: runs_claimable or live_runs_claimable: the first matching entry after that instant
+NEXT_CLAIMABLE: Final = Texts(
+    sqlite="""
+    SELECT due_at FROM runs INDEXED BY runs_claimable
+    WHERE workspace = $2 AND due_at > $1 AND state IN ('pending', 'retrying') AND is_pull
+        AND ($3 IS NULL OR lane = ANY($3::text[])) AND ($4 IS NULL OR agent = ANY($4::text[]))
+    ORDER BY due_at LIMIT 1""",
+    postgresql="""
+    SELECT due_at FROM live_runs
+    WHERE workspace = $2 AND is_pull AND due_at > $1 AND ($3::text[] IS NULL OR lane = ANY($3::text[]))
+        AND ($4::text[] IS NULL OR agent = ANY($4::text[]))
+    ORDER BY due_at LIMIT 1""",
+)
 
 
 async def extend(session: SqlSession, extensions: Sequence[Extension]) -> set[str]:
@@ -51,9 +64,22 @@ async def note(session: SqlSession, run_id: str, attempt: int, problem: str | No
     await session.execute(NOTE, run_id, attempt, problem)
 
 
-async def awaiting(session: SqlSession, kind: str, after: str, limit: int) -> list[AwaitingRun]:
+async def awaiting(session: SqlSession, after: str, limit: int) -> list[AwaitingRun]:
     """Return runs that await a report, after that id and in the order of their ids."""
-    return [AwaitingRun(*row) for row in await session.rows(AWAITING[kind], after or FIRST_ID, limit)]
+    return [AwaitingRun(*row) for row in await session.rows(AWAITING, after or FIRST_ID, limit)]
+
+
+async def next_claim_ms(
+    session: SqlSession,
+    after_ms: int,
+    workspace: str,
+    agents: Sequence[str] | None,
+    lanes: Sequence[str] | None,
+) -> int | None:
+    """Return the earliest `due_at` after that instant of runs that such a claim could get."""
+    given = None if lanes is None else list(lanes), None if agents is None else list(agents)
+    row = await session.row(NEXT_CLAIMABLE, after_ms, workspace, *given)
+    return None if row is None else int(row[0])
 
 
 class SqlExecutors(SqlBase):
@@ -120,8 +146,7 @@ class SqlExecutors(SqlBase):
         self, after_ms: int, workspace: str, agents: Sequence[str] | None, lanes: Sequence[str] | None
     ) -> int | None:
         """Return the earliest `due_at` after `after_ms` of runs that such a claim could get."""
-        next_ms = self._operations.executors.next_claim_ms
-        return await self._driver.read(next_ms, after_ms, workspace, agents, lanes)
+        return await self._read(next_claim_ms, after_ms, workspace, agents, lanes)
 
     @urgent
     async def expire(
@@ -154,4 +179,4 @@ class SqlExecutors(SqlBase):
 
     async def awaiting_runs(self, after: str, limit: int) -> list[AwaitingRun]:
         """Return runs that await a report, in the order of their ids, after that id; '': from the first."""
-        return await self._read(awaiting, self._driver.kind, after, limit)
+        return await self._read(awaiting, after, limit)

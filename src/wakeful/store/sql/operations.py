@@ -182,15 +182,6 @@ class ExecutorOperations(Protocol[C]):
         waiting: Mapping[str, str],
     ) -> list[UnfinishedRun]: ...
 
-    async def next_claim_ms(
-        self,
-        db: C,
-        after_ms: int,
-        workspace: str,
-        agents: Sequence[str] | None,
-        lanes: Sequence[str] | None,
-    ) -> int | None: ...
-
     async def expire(
         self,
         db: C,

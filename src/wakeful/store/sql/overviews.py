@@ -13,7 +13,7 @@ from wakeful.store.sessions import SessionKey, SessionMessage
 from wakeful.store.sql import runs as run_reads
 from wakeful.store.sql.accounts import AGENT_COLUMNS, agent_row
 from wakeful.store.sql.base import SqlBase
-from wakeful.store.sql.driver import SqlSession
+from wakeful.store.sql.driver import SqlSession, Texts
 from wakeful.store.sql.instances import pending_runs
 from wakeful.store.stats import (
     AgentOverview,
@@ -82,18 +82,18 @@ async def recent_turns(session: SqlSession, key: SessionKey, limit: int) -> list
 
 _COLUMNS: Final = "r.state, r.trigger, r.fire_at, r.started_at, r.finished_at"
 #: runs_of_job: the end of a range for each job; SQLite reads the rows by the primary key
-RUNS: Final = {
-    "postgresql": f"""
+RUNS: Final = Texts(
+    postgresql=f"""
         SELECT o.id::text, r.id::text, {_COLUMNS} FROM unnest($1::uuid[]) o (id)
         CROSS JOIN LATERAL (
             SELECT r.id, {_COLUMNS} FROM runs r WHERE r.job_id = o.id ORDER BY r.id DESC LIMIT $2) r
         ORDER BY r.id""",
-    "sqlite": f"""
+    sqlite=f"""
         SELECT o.value, r.id, {_COLUMNS} FROM json_each($1) o CROSS JOIN runs r ON r.id IN (
             SELECT e.id FROM runs e INDEXED BY runs_of_job WHERE e.job_id = o.value
             ORDER BY e.id DESC LIMIT $2)
         ORDER BY r.id""",
-}
+)
 #: the primary key of jobs, and a range of that of spending for each
 COSTS: Final = """
     SELECT j.id::text, s.day, s.tokens, s.cost FROM jobs j
@@ -106,12 +106,12 @@ INCIDENTS: Final = """
 
 
 async def job_overviews(
-    session: SqlSession, kind: str, job_ids: Sequence[str], runs: int, since_day: int
+    session: SqlSession, job_ids: Sequence[str], runs: int, since_day: int
 ) -> dict[str, JobOverview]:
     """Return what a list shows of these jobs. See `Store.job_overviews`."""
     ids = list(job_ids)
     outcomes: dict[str, list[RunOutcome]] = defaultdict(list)
-    for job_id, *columns in await session.rows(RUNS[kind], ids, runs):
+    for job_id, *columns in await session.rows(RUNS, ids, runs):
         outcomes[job_id].append(RunOutcome(*columns))
     costs: dict[str, list[DayCost]] = defaultdict(list)
     for job_id, *columns in await session.rows(COSTS, ids, since_day):
@@ -144,7 +144,7 @@ class SqlOverviews(SqlBase):
         self, job_ids: Sequence[str], runs: int, since_day: int
     ) -> dict[str, JobOverview]:
         """Return what a list shows of these jobs, by id: so many last runs, and the costs since that day."""
-        return await self._read(job_overviews, self._driver.kind, job_ids, runs, since_day)
+        return await self._read(job_overviews, job_ids, runs, since_day)
 
     async def waiting_messages(self, key: SessionKey, limit: int) -> list[SessionMessage]:
         """Return the messages that wait in a session, oldest first."""

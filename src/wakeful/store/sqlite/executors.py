@@ -80,12 +80,6 @@ RETURNABLE: Final = f"""
 RETURNABLE_OF_CLAIM: Final = f"""
     SELECT {_RETURNED} FROM runs r INDEXED BY runs_running
     WHERE r.claim_id = ?1 AND {_RETURNABLE}"""
-#: runs_claimable: the first matching entry after that instant
-NEXT_CLAIMABLE: Final = f"""
-    SELECT r.due_at FROM runs r INDEXED BY runs_claimable
-    WHERE r.workspace = ?1 AND r.due_at > ?2 AND {_WAITING_PULL} AND {_OF_LANES}
-        AND (?4 IS NULL OR r.agent IN (SELECT value FROM json_each(?4)))
-    ORDER BY r.due_at LIMIT 1"""
 
 # runs_running and runs_waiting, once for each. True if another run of its job is running or retrying: then
 # this one waits for its turn, not for an executor.
@@ -193,18 +187,6 @@ async def release_claims(
         events.publish(claim_topic(workspace, worker, claim_id))
     release_runs(db, events, now_ms, sorted(held))
     return [run.id for run in held]
-
-
-async def next_claim_ms(
-    db: sqlite3.Connection,
-    after_ms: int,
-    workspace: str,
-    agents: Sequence[str] | None,
-    lanes: Sequence[str] | None,
-) -> int | None:
-    names = None if agents is None else json.dumps(list(agents))
-    given = workspace, after_ms, _lanes(lanes), names
-    return next((due_ms for (due_ms,) in db.execute(NEXT_CLAIMABLE, given)), None)
 
 
 def _lanes(lanes: Sequence[str] | None) -> str | None:
