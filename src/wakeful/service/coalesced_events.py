@@ -391,11 +391,11 @@ class CoalescedEvents:
         """Return the event that tells a client to read its lists again."""
         at = channel.seq if seq is None else seq
         event = Event(at, RESET, self._store.clock.now_ms(), channel.scope.workspace)
-        return _encoded(at, RESET, serialize_event(event))
+        return _encode(at, RESET, serialize_event(event))
 
     def _frame(self, channel: _Channel, seq: int, summary: ChangeSummary, figures: LiveFigures) -> _Frame:
         data = event_json(seq, channel.scope, self._store.clock.now_ms(), summary, figures)
-        return _Frame(seq, _encoded(seq, CHANGES, data))
+        return _Frame(seq, _encode(seq, CHANGES, data))
 
 
 def _report(error: Exception) -> None:
@@ -405,5 +405,5 @@ def _report(error: Exception) -> None:
         log.error("events.error", exc_info=error)
 
 
-def _encoded(seq: int, name: str, data: JsonObject) -> bytes:
+def _encode(seq: int, name: str, data: JsonObject) -> bytes:
     return f"id: {seq}\nevent: {name}\ndata: {clean_text(compact(data))}\n\n".encode()

@@ -157,7 +157,7 @@ class IdempotencyService:
         def rendered(result: T) -> tuple[int, str]:
             nonlocal reply
             reply = render(result)
-            return reply.status, self._sealed(principal, reply)
+            return reply.status, self._seal_reply(principal, reply)
 
         stored = await self._store.stored_response(workspace, own_key)
         if stored is None:
@@ -176,7 +176,7 @@ class IdempotencyService:
                 assert reply is not None, "the operation did not use its key"
                 return reply
         check_fingerprint(stored, fingerprint)
-        return self._opened(principal, stored)
+        return self._open_reply(principal, stored)
 
     @asynccontextmanager
     async def _one_at_a_time(self, workspace: str, key: str) -> AsyncIterator[None]:
@@ -197,14 +197,14 @@ class IdempotencyService:
             del self._in_progress[workspace, key]
             done.set()
 
-    def _sealed(self, principal: Principal, reply: Reply) -> str:
+    def _seal_reply(self, principal: Principal, reply: Reply) -> str:
         """Return the reply as stored text. A reply with a secret is encrypted."""
         text = compact({"headers": dict(reply.headers), "body": reply.body, "rights": _rights(principal)})
         if not reply.body or not _has_secret(json.loads(reply.body)):
             return text
         return _SEALED + b64encode(self._keyring.seal(text.encode())).decode()
 
-    def _opened(self, principal: Principal, stored: StoredResponse) -> Reply:
+    def _open_reply(self, principal: Principal, stored: StoredResponse) -> Reply:
         if not stored.status:
             is_recent = self._store.clock.now_ms() - stored.created_ms < ABANDONED_MS
             raise InProgress if is_recent else ResponseLost

@@ -50,15 +50,15 @@ class SearchService:
         """
         query = read_job_query({"q": text})
         jobs = await self._jobs.list(principal, workspace, query=query, limit=FOUND)
-        named = await self._jobs_named(principal, workspace, query.q or "")
+        named = await self._find_jobs(principal, workspace, query.q or "")
         known = {job.id for job in named}
         return SearchResult(
             [*named, *(job for job in jobs if job.id not in known)][:FOUND],
             await self._agents(principal, workspace, query.q or ""),
-            await self._runs_of(principal, workspace, query.q or ""),
+            await self._find_runs(principal, workspace, query.q or ""),
         )
 
-    async def _jobs_named(self, principal: Principal, workspace: str, text: str) -> list[JobRecord]:
+    async def _find_jobs(self, principal: Principal, workspace: str, text: str) -> list[JobRecord]:
         """Return the jobs of this name, or `agent/name`; there may be many others that have the text."""
         agent, slash, name = text.rpartition("/")
         if not name or (slash and principal.agent not in (None, agent)):
@@ -75,7 +75,7 @@ class SearchService:
             return [principal.agent] if text in principal.agent else []
         return [row.name for row in await self._store.agents_page(workspace, None, FOUND, text)]
 
-    async def _runs_of(self, principal: Principal, workspace: str, text: str) -> Sequence[RunView]:
+    async def _find_runs(self, principal: Principal, workspace: str, text: str) -> Sequence[RunView]:
         bounds = id_range(text)
         if bounds is None:
             return ()

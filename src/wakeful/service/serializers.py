@@ -21,7 +21,7 @@ from wakeful.service.agents.agents import SavedAgent
 from wakeful.service.agents.instances import InstanceDetails
 from wakeful.service.agents.messages import Receipt
 from wakeful.service.auth.access import Principal
-from wakeful.service.auth.masking import masked, masked_alerts, masked_job, sees_credentials
+from wakeful.service.auth.masking import mask_alerts, mask_job, mask_value, sees_credentials
 from wakeful.service.jobs.bulk_actions import BulkResult, BulkRuns, JobError
 from wakeful.service.jobs.hooks import Hook
 from wakeful.service.jobs.job_factory import SaveResult
@@ -143,7 +143,7 @@ def serialize_job(
     definition = job.definition
     origin, key = definition.work.origin, job.schedule_key
     content: JsonObject = {
-        **(write_definition(definition) if sees_credentials(principal) else masked_job(definition)),
+        **(write_definition(definition) if sees_credentials(principal) else mask_job(definition)),
         **JOB_STATE.to_json(job),
         "explain": explain_job(definition),
         "origin": None if origin is None else {**origin._asdict()},
@@ -243,14 +243,14 @@ async def serialize_runs(runs: Iterable[RunView]) -> list[JsonObject]:
 def serialize_workspace(principal: Principal, row: WorkspaceRow) -> JsonObject:
     """Return a workspace as the principal may see it."""
     content = WORKSPACES.to_json(row)
-    return content if sees_credentials(principal) else content | {"alerts": masked_alerts(content["alerts"])}
+    return content if sees_credentials(principal) else content | {"alerts": mask_alerts(content["alerts"])}
 
 
 def serialize_agent(principal: Principal, row: AgentRow) -> JsonObject:
     """Return an agent as the principal may see it."""
     content = AGENTS.to_json(row)
     if not sees_credentials(principal):
-        content |= {"target": masked(content["target"]), "alerts": masked_alerts(content["alerts"])}
+        content |= {"target": mask_value(content["target"]), "alerts": mask_alerts(content["alerts"])}
     return content
 
 

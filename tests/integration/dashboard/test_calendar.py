@@ -11,7 +11,7 @@ import pytest
 from tests.integration.conftest import NewApp, on_one_store
 from tests.support.api_client import ApiClient
 from tests.support.waiting import eventually, over
-from wakeful.service.admin.calendar_weeks import monday_of
+from wakeful.service.admin.calendar_weeks import find_monday
 from wakeful.service.auth.access import LOCAL
 
 _PULL = {"kind": "pull"}
@@ -31,7 +31,7 @@ async def page(ask: ApiClient, query: str = "", **headers: str) -> str:
 
 
 def next_monday() -> date:
-    return monday_of(datetime.now(UTC).date()) + timedelta(weeks=1)
+    return find_monday(datetime.now(UTC).date()) + timedelta(weeks=1)
 
 
 async def test_upcoming_runs_are_shown_by_hour(ask: ApiClient) -> None:

@@ -15,9 +15,9 @@ from wakeful.service.admin.calendar_weeks import (
     HOUR_MS,
     NAMED,
     excluded_days,
+    find_monday,
     hour_schedules,
     midnight_ms,
-    monday_of,
     week_days,
 )
 
@@ -36,7 +36,7 @@ def count(schedule: object, jobs: int = 1, example: str = "default/a", **fields:
 
 @given(day=st.dates(date(2015, 1, 1), date(2035, 12, 1)), tz=st.sampled_from(ZONES))
 def test_the_hours_of_a_week_cover_it_without_gaps(day: date, tz: str):
-    first = monday_of(day)
+    first = find_monday(day)
     hours = [hour for each in week_days(first, tz) for hour in each.hours]
     assert hours[0].start_ms == midnight_ms(first, tz)
     assert hours[-1].end_ms == midnight_ms(first + timedelta(days=7), tz)

@@ -104,7 +104,7 @@ def test_leases_dead_letters_and_incidents():
 
 def test_jobs_that_come_after_each_other_are_named():
     jobs = [("b", "a"), ("a", "c"), ("c", "b"), ("d", "a"), ("e", "d"), ("self", "self"), ("x", "y")]
-    cycles = rules.cycles_of([("default", "ops", name, after) for name, after in jobs])
+    cycles = rules.find_cycles([("default", "ops", name, after) for name, after in jobs])
     assert cycles == [("ops/a", "ops/c", "ops/b"), ("ops/self",)]
     check = rules.check_chains([("default", "ops", "x", "y")], cycles)
     assert _state(check) == "warning"

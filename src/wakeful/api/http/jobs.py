@@ -271,7 +271,7 @@ async def search(
 
 async def _one_job(services: Services, principal: Principal, job: JobRecord) -> Response:
     content = serialize_job(principal, job, services.now_ms(), TICKS)
-    alone = await services.jobs.warnings_of(job)
+    alone = await services.jobs.find_warnings(job)
     if alone:
         content["warnings"] = list(alone)
     content["hook"] = await services.jobs.hooks.exists(job.id)

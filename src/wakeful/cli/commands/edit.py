@@ -133,10 +133,10 @@ class ConcurrentEdit(FailedPrecondition):
 
 async def _edit_text(s: CliSession, job: JobShape) -> int:
     from wakeful.document.definition import default_fields, editable
-    from wakeful.service.auth.masking import masked_document
+    from wakeful.service.auth.masking import mask_document
 
     editor = find_editor()
-    shown = masked_document(cast(Mapping[str, Json], job))
+    shown = mask_document(cast(Mapping[str, Json], job))
     title = f"Job '{job['name']}' of the agent '{job['agentId']}', revision {job['revision']}."
     text = job_text(title, editable(shown, default_fields()))
     before = read_job_text(text) or {}

@@ -11,7 +11,7 @@ from wakeful.dashboard.context import PageDep, PageRequest, page_router
 from wakeful.dashboard.job_controls import groups, placed_controls, target_control
 from wakeful.document.definition import default_fields, instant_text, schedule_text
 from wakeful.job.job import JobRecord
-from wakeful.service.auth.masking import masked
+from wakeful.service.auth.masking import mask_value
 from wakeful.service.jobs.job_snippets import minimal
 from wakeful.service.serializers import serialize_job
 from wakeful.values.json_value import Json
@@ -80,7 +80,7 @@ async def _form(
         enabled=job.get("enabled", True),
         fields=placed_controls(job, defaults),
         groups=groups(job, defaults),
-        target=target_control(job.get("target"), masked(inherited)),
+        target=target_control(job.get("target"), mask_value(inherited)),
         suggested=json.dumps(suggested),
     )
 

@@ -28,9 +28,9 @@ from wakeful.service.admin.calendar_weeks import (
     ExcludedDay,
     HourSchedules,
     excluded_days,
+    find_monday,
     hour_schedules,
     midnight_ms,
-    monday_of,
     week_days,
 )
 from wakeful.service.admin.figures import Figures
@@ -210,8 +210,8 @@ class CalendarService:
         agent = await self._visible(principal, workspace, agent)
         zone(tz)
         now_ms = self._store.clock.now_ms()
-        present = monday_of(utc_datetime(now_ms).astimezone(ZoneInfo(tz)).date())
-        first = present if day is None else monday_of(day)
+        present = find_monday(utc_datetime(now_ms).astimezone(ZoneInfo(tz)).date())
+        first = present if day is None else find_monday(day)
         earliest, latest = present - timedelta(weeks=WEEKS_BACK), present + timedelta(weeks=WEEKS_AHEAD)
         if not earliest <= first <= latest:
             raise InvalidArgument(f"week: choose a day from {earliest} to {latest + timedelta(days=6)}")

@@ -85,10 +85,10 @@ class HourSchedules(NamedTuple):
     more: int
 
 
-def monday_of(day: date) -> date:
+def find_monday(day: date) -> date:
     """Return the first day of the week of a day.
 
-    >>> monday_of(date(2026, 11, 22))
+    >>> find_monday(date(2026, 11, 22))
     datetime.date(2026, 11, 16)
     """
     return day - timedelta(days=day.weekday())

@@ -138,7 +138,7 @@ def check_engine(alive: bool, stalled: Sequence[str], planned_ago_s: float, over
         return Check(
             "engine",
             "error",
-            f"a job waits for the planner since {spell_duration(_rounded(overdue_ms))}",
+            f"a job waits for the planner since {spell_duration(_round(overdue_ms))}",
             "look for errors of the planner in the log, and for locks in the database",
             "wakefuljobsnotplanned",
         )
@@ -194,7 +194,7 @@ def check_due_runs(number: int, oldest_age_ms: int | None) -> Check:
     return Check(
         "due runs",
         state,
-        f"{plural(number, 'run')} due, the oldest for {spell_duration(_rounded(oldest_age_ms))}",
+        f"{plural(number, 'run')} due, the oldest for {spell_duration(_round(oldest_age_ms))}",
         "check lanes and replicas; `wakeful runs --state pending` lists them",
         "wakefulrunswaiting",
     )
@@ -227,7 +227,7 @@ def check_unclaimed(
     return Check(
         "executors",
         "warning",
-        f"{plural(number, 'run')} unclaimed, the oldest for {spell_duration(_rounded(oldest_age_ms))}: "
+        f"{plural(number, 'run')} unclaimed, the oldest for {spell_duration(_round(oldest_age_ms))}: "
         f"{agents}",
         "start an executor for these agents, or give the agents or their jobs a target",
         "wakefulrunsunclaimed",
@@ -262,10 +262,10 @@ def check_dead_letters(by_reason: Sequence[tuple[str, int]]) -> Check:
     )
 
 
-def cycles_of(chained: Sequence[tuple[str, str, str, str]]) -> list[tuple[str, ...]]:
+def find_cycles(chained: Sequence[tuple[str, str, str, str]]) -> list[tuple[str, ...]]:
     """Return the jobs that come after each other, as `agent/name`, each group from its first name on.
 
-    >>> cycles_of([("w", "ops", "b", "a"), ("w", "ops", "a", "b"), ("w", "ops", "c", "b")])
+    >>> find_cycles([("w", "ops", "b", "a"), ("w", "ops", "a", "b"), ("w", "ops", "c", "b")])
     [('ops/a', 'ops/b')]
     """
     after = {(workspace, agent, name): (workspace, agent, to) for workspace, agent, name, to in chained}
@@ -452,7 +452,7 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def _rounded(ms: int) -> int:
+def _round(ms: int) -> int:
     """Round to whole seconds, or to whole minutes above ten."""
     unit = 1_000 if ms < VERY_LATE_MS else 60_000
     return ms // unit * unit

@@ -136,7 +136,7 @@ class Doctor:
         async def chains() -> list[Check]:
             alone = await self._store.dangling_jobs(workspace, _COUNTED)
             chained = await self._store.chained_jobs(workspace, _COUNTED)
-            return [diagnosis.check_chains(alone, diagnosis.cycles_of(chained))]
+            return [diagnosis.check_chains(alone, diagnosis.find_cycles(chained))]
 
         of_workspace = {
             "leases": leases,
@@ -221,7 +221,7 @@ class Doctor:
         ]
 
     async def _disk(self) -> list[Check]:
-        return [check_disk_of(self._settings.db, await self._store.database_size())]
+        return [check_disk_space(self._settings.db, await self._store.database_size())]
 
     async def _celery_app(self) -> list[Check]:
         """Check the Celery app of this process, and the tasks of jobs."""
@@ -264,7 +264,7 @@ async def examine_database(url: str, *, must_exist: bool) -> list[JsonObject]:
     return [to_json(check) for check in _checks_of(url, found)]
 
 
-def check_disk_of(url: str, size: int) -> Check:
+def check_disk_space(url: str, size: int) -> Check:
     """Return the check of the disk that holds the database."""
     path = sqlite_path(url)
     if path is None or path == ":memory:":
@@ -278,7 +278,7 @@ def _checks_of(url: str, found: Inspection) -> list[Check]:
         diagnosis.check_database(found.address, found.latency_ms, None),
         diagnosis.check_schema(found.schema, found.newest),
         diagnosis.check_clock("clock", found.skew_ms, "the clock of the database", "that of this machine"),
-        check_disk_of(url, found.size),
+        check_disk_space(url, found.size),
     ]
 
 

@@ -119,7 +119,7 @@ class Figures:
         await self._accounts.authorize(principal, "read", workspace)
         since_ms = self._store.clock.now_ms() - DAY_MS
         agent = visible_agent(principal, None)
-        return drift_of(await self._store.start_delays(workspace, agent, since_ms, MEASURED))
+        return measure_drift(await self._store.start_delays(workspace, agent, since_ms, MEASURED))
 
     async def workers(self, principal: Principal, workspace: str) -> list[LiveWorker]:
         """Return the processes with a recent heartbeat that launch runs."""
@@ -141,7 +141,7 @@ class Figures:
         named = await self._store.upcoming_runs(
             workspace, agent, start_ms + _MINUTES * MINUTE, _SCANNED, NAMED
         )
-        minutes = None if computed is None else minutes_of(computed.week, start_ms)
+        minutes = None if computed is None else list_minutes(computed.week, start_ms)
         return Upcoming(start_ms, minutes, named)
 
 
@@ -181,12 +181,12 @@ def compare(counts: list[HourCount], today_ms: int, yesterday_ms: int, now_ms: i
     return Outcomes(today_ms, today, {state: round(runs) for state, runs in yesterday.items()})
 
 
-def drift_of(delays: list[int]) -> Drift:
+def measure_drift(delays: list[int]) -> Drift:
     """Return the percentiles of start delays.
 
-    >>> drift_of(list(range(1, 201)))
+    >>> measure_drift(list(range(1, 201)))
     Drift(p50_ms=100, p99_ms=198, runs=200)
-    >>> drift_of([])
+    >>> measure_drift([])
     Drift(p50_ms=None, p99_ms=None, runs=0)
     """
     if not delays:
@@ -196,7 +196,7 @@ def drift_of(delays: list[int]) -> Drift:
     return Drift(p50, p99, len(ordered))
 
 
-def minutes_of(week: Week, start_ms: int) -> tuple[float, ...]:
+def list_minutes(week: Week, start_ms: int) -> tuple[float, ...]:
     """Return the expected starts in each minute of an hour; 0 for minutes that are not in the week."""
     first = (start_ms - week.start_ms) // MINUTE
     return tuple(

@@ -43,7 +43,7 @@ class Inheritance:
             old = job_from_row(row)
         except InvalidArgument as error:
             log.warning("job.unreadable", **row.log_fields, error=error.message)
-            return self._stopped(row) if row.enabled and not agent.active else None
+            return self._stop(row) if row.enabled and not agent.active else None
         work = inherit(old.definition.work, self._target(agent.target))
         job = replace(old, definition=replace(old.definition, work=work))
         if work.target is None and old.definition.work.inherited:
@@ -52,7 +52,7 @@ class Inheritance:
         if stopped:
             job = replace(pause_job(job, self._now_ms), disabled_reason=INACTIVE)
         elif agent.active and old.disabled_reason == INACTIVE:
-            job = _resumed(job, self._now_ms)
+            job = _resume(job, self._now_ms)
         changed = changed_row(row, job)
         if signed_by_agent(work, agent.inherited):
             changed = with_agents_secret(changed, agent.inherited, self._now_ms)
@@ -71,7 +71,7 @@ class Inheritance:
             self._targets[text] = target if isinstance(target, dict) else None
         return self._targets[text]
 
-    def _stopped(self, row: JobRow) -> JobChange:
+    def _stop(self, row: JobRow) -> JobChange:
         """Disable a job that cannot be read."""
         now_ms = self._now_ms
         stopped = row._replace(
@@ -80,7 +80,7 @@ class Inheritance:
         return JobChange(stopped, withdraw=INACTIVE)
 
 
-def _resumed(job: JobRecord, now_ms: int) -> JobRecord:
+def _resume(job: JobRecord, now_ms: int) -> JobRecord:
     """Return the job with ticks from now on; without a tick left, it stays disabled for that reason."""
     if has_max_runs(job):
         return replace(job, disabled_reason="max_runs")

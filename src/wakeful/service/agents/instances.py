@@ -24,7 +24,7 @@ from wakeful.service.agents import instance_rules
 from wakeful.service.agents.signals import AgentClasses
 from wakeful.service.auth.access import MAY, Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts, JobContext
-from wakeful.service.auth.masking import masked
+from wakeful.service.auth.masking import mask_value
 from wakeful.service.jobs.pauses import read_note
 from wakeful.service.jobs.run_origin import RunOrigins
 from wakeful.store.instances import (
@@ -212,7 +212,7 @@ class InstanceService:
         except Exception:  # the code of the class failed: show nothing rather than too much
             log.exception("instance.redact_failed", workspace=row.workspace, agent=row.agent)
             return replace(details, state=None, state_error="the method redact of the class failed")
-        return replace(details, state=cast(StateObject, masked(shown)))
+        return replace(details, state=cast(StateObject, mask_value(shown)))
 
     async def list(
         self,

@@ -203,7 +203,7 @@ class Heartbeats:
         try:
             beat = heartbeat(value)
         except InvalidArgument as error:
-            raise _refused(error) from error
+            raise _refusal(error) from error
         if beat is None:
             return NO_HEARTBEAT
         about: dict[str, Json] = {"description": "Lets its agent look around by itself.", "labels": _LABELS}
@@ -244,13 +244,13 @@ class Heartbeats:
             made = self._factory.make(context, document, now_ms, principal.creator)
             if row is None:
                 return InternalChange(add=made.row, entry=entry("job.create", about))
-            change = _changed(principal, context, document, row, now_ms)
+            change = _change_heartbeat(principal, context, document, row, now_ms)
         except InvalidArgument as error:
-            raise _refused(error) from error
+            raise _refusal(error) from error
         return None if change is None else InternalChange(change=change, entry=entry("job.update", about))
 
 
-def _changed(
+def _change_heartbeat(
     principal: Principal, context: JobContext, document: Mapping[str, Json], row: JobRow, now_ms: int
 ) -> JobChange | None:
     """Return the change of a heartbeat to match the document. What it inherits is written already."""
@@ -264,5 +264,5 @@ def _changed(
     return schedule_change(row, new, now_ms)._replace(revision=revision)
 
 
-def _refused(error: InvalidArgument) -> InvalidArgument:
+def _refusal(error: InvalidArgument) -> InvalidArgument:
     return InvalidArgument("\n".join(f"heartbeat: {line}" for line in error.message.splitlines()))

@@ -178,7 +178,7 @@ class AgentTargetPolicy:
 
     def _forbidden_kind(self, principal: Principal, work: Work, context: JobContext) -> str | None:
         """Return the first kind of target beyond the policy, if any."""
-        for target in _targets_of(work):
+        for target in _list_targets(work):
             if self._is_forbidden(principal, target, context):
                 return str(target.get("kind"))
         return None
@@ -202,7 +202,7 @@ def _read_kinds(setting: str, kinds: Iterable[str]) -> frozenset[str]:
     return found
 
 
-def _targets_of(work: Work) -> Iterator[Mapping[str, Json]]:
+def _list_targets(work: Work) -> Iterator[Mapping[str, Json]]:
     """Yield what is launched for a job: its own target, the target of a workflow, and its checks."""
     target = work.own_target
     if target is not None:

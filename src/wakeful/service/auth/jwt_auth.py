@@ -69,17 +69,17 @@ class JwtTokens:
         header = jwt.get_unverified_header(token)
         algorithm = header.get("alg")
         if algorithm == "HS256" and self._secret is not None:
-            return self._decoded(token, self._secret, ["HS256"])
+            return self._decode(token, self._secret, ["HS256"])
         if algorithm in _ALGORITHMS and self._key_set is not None:
             key = await self._key_set.key(header.get("kid"))
-            if algorithm not in _algorithms_of(key.key):
+            if algorithm not in _choose_algorithms(key.key):
                 raise Unauthenticated(
                     f"this token is signed with {algorithm}, which its key cannot be used with"
                 )
-            return self._decoded(token, key.key, [str(algorithm)])
+            return self._decode(token, key.key, [str(algorithm)])
         raise Unauthenticated(f"tokens signed with {algorithm} are not accepted here")
 
-    def _decoded(self, token: str, key: object, algorithms: list[str]) -> Mapping[str, object]:
+    def _decode(self, token: str, key: object, algorithms: list[str]) -> Mapping[str, object]:
         claims: Mapping[str, object] = jwt.decode(
             token,
             key,  # type: ignore[arg-type]
@@ -142,7 +142,7 @@ class _KeySet:
         ) from problem
 
 
-def _algorithms_of(key: object) -> Collection[str]:
+def _choose_algorithms(key: object) -> Collection[str]:
     """Return the algorithms of a public key."""
     if isinstance(key, RSAPublicKey):
         return _RSA

@@ -85,7 +85,7 @@ class KeyService:
         if not bearer:
             raise Unauthenticated("no credentials: send 'Authorization: Bearer wk_…'")
         if API_KEY.fullmatch(bearer):
-            return principal_of(await self.key(bearer), address)
+            return key_principal(await self.key(bearer), address)
         if self._tokens is not None and bearer.count(".") == 2:
             principal = await self._tokens.principal(bearer)
             return Principal(principal.actor, principal.role, principal.workspace, principal.agent, address)
@@ -225,7 +225,7 @@ def check_key(row: KeyRow, now_ms: int) -> None:
         raise Unauthenticated("this key has expired; get another one")
 
 
-def principal_of(row: KeyRow, address: str | None) -> Principal:
+def key_principal(row: KeyRow, address: str | None) -> Principal:
     """Return the principal of a key."""
     return Principal(f"key:{row.id}", _role(row.role), row.workspace, row.agent, address)
 
@@ -280,7 +280,7 @@ async def make_first_key(store: Store) -> str | None:
     row = _admin_key(store, text, "first", LOCAL)
 
     def decide(known: Sequence[KeyRow]) -> KeyChange:
-        return KeyChange() if known else KeyChange(row, entries=[_created(row, LOCAL)])
+        return KeyChange() if known else KeyChange(row, entries=[_creation_entry(row, LOCAL)])
 
     return text if await store.change_keys(decide) else None
 
@@ -299,7 +299,7 @@ async def apply_admin_key(store: Store, text: str) -> Literal["valid", "revoked"
             return KeyChange()
         old = [each for each in known if each.created_by == OPERATOR.actor and each.revoked_ms is None]
         revoked = [OPERATOR.entry("default", "key.revoke", each.id) for each in old]
-        return KeyChange(row, tuple(each.id for each in old), [_created(row, OPERATOR), *revoked])
+        return KeyChange(row, tuple(each.id for each in old), [_creation_entry(row, OPERATOR), *revoked])
 
     known = await store.key_by_hash(row.hash)
     if known is None:
@@ -328,7 +328,7 @@ def _admin_key(store: Store, text: str, name: str, principal: Principal) -> KeyR
     )
 
 
-def _created(row: KeyRow, principal: Principal) -> AuditEntry:
+def _creation_entry(row: KeyRow, principal: Principal) -> AuditEntry:
     details = compact({"role": row.role, "agent": row.agent, "name": row.name})
     return principal.entry("default", "key.create", row.id, details)
 

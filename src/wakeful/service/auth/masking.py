@@ -32,23 +32,25 @@ def sees_credentials(principal: Principal) -> bool:
     return principal.role == "admin"
 
 
-def masked(value: Json) -> Json:
+def mask_value(value: Json) -> Json:
     """Return a target, or a part of one, with its credentials masked.
 
-    >>> masked({"kind": "webhook", "url": "https://me:pw@a.example/hook?key=1", "headers": {"x-key": "abc"}})
+    >>> mask_value(
+    ...     {"kind": "webhook", "url": "https://me:pw@a.example/hook?key=1", "headers": {"x-key": "abc"}}
+    ... )
     {'kind': 'webhook', 'url': 'https://***@a.example/hook?***', 'headers': {'x-key': '***'}}
     """
     if isinstance(value, list):
-        return [masked(each) for each in value]
+        return [mask_value(each) for each in value]
     if not isinstance(value, dict):
         return value
-    return {name: _masked_field(name, each) for name, each in value.items()}
+    return {name: _mask_field(name, each) for name, each in value.items()}
 
 
-def masked_alerts(value: Json) -> Json:
+def mask_alerts(value: Json) -> Json:
     """Return alerts with their webhook URL masked, which is a credential as a whole.
 
-    >>> masked_alerts({"url": "https://hooks.example.com/services/T0/B0/abc", "failures": 3})
+    >>> mask_alerts({"url": "https://hooks.example.com/services/T0/B0/abc", "failures": 3})
     {'url': 'https://hooks.example.com/***', 'failures': 3}
     """
     if not isinstance(value, dict) or not isinstance(value.get("url"), str):
@@ -56,18 +58,18 @@ def masked_alerts(value: Json) -> Json:
     return {**value, "url": _host_alone(str(value["url"]))}
 
 
-def masked_job(definition: Definition) -> dict[str, Json]:
+def mask_job(definition: Definition) -> dict[str, Json]:
     """Return the document of a job with its credentials masked."""
-    return masked_document(write_definition(definition))
+    return mask_document(write_definition(definition))
 
 
-def masked_document(document: Mapping[str, Json]) -> dict[str, Json]:
+def mask_document(document: Mapping[str, Json]) -> dict[str, Json]:
     """Return the document of a job, or a job as every interface returns it, with its credentials masked."""
-    mask = masked_alerts if document.get("name") in ALERT_JOBS else masked
+    mask = mask_alerts if document.get("name") in ALERT_JOBS else mask_value
     return {**document, **{field: mask(document[field]) for field in FIELDS if field in document}}
 
 
-def unmasked(document: Mapping[str, object], old: Definition | None = None) -> Mapping[str, object]:
+def unmask(document: Mapping[str, object], old: Definition | None = None) -> Mapping[str, object]:
     """Return the document with the stored values of masked fields; `old` is the stored job.
 
     Raise InvalidArgument if a field with `***` differs from what was read.
@@ -81,7 +83,7 @@ def unmasked(document: Mapping[str, object], old: Definition | None = None) -> M
             raise InvalidArgument(f"{field}: it is nested too deeply; flatten it") from None
     if not given:
         return document
-    shown, kept = ({}, {}) if old is None else (masked_job(old), write_definition(old))
+    shown, kept = ({}, {}) if old is None else (mask_job(old), write_definition(old))
     for field, value in given.items():
         if field not in shown or value != shown[field]:
             raise InvalidArgument(
@@ -91,26 +93,26 @@ def unmasked(document: Mapping[str, object], old: Definition | None = None) -> M
     return {**document, **{field: kept[field] for field in given}}
 
 
-def _masked_field(name: str, value: Json) -> Json:
+def _mask_field(name: str, value: Json) -> Json:
     if name in _OBJECTS and isinstance(value, dict):
         return dict.fromkeys(value, MASK)
     if name in _ADDRESSES and isinstance(value, list):
-        return [_masked_url(each) if isinstance(each, str) else masked(each) for each in value]
+        return [_mask_url(each) if isinstance(each, str) else mask_value(each) for each in value]
     if name in _ADDRESSES and isinstance(value, str):
-        return _masked_url(value)
-    return _masked_texts(value) if name in _OBJECTS or _CREDENTIAL.search(name) else masked(value)
+        return _mask_url(value)
+    return _mask_texts(value) if name in _OBJECTS or _CREDENTIAL.search(name) else mask_value(value)
 
 
-def _masked_texts(value: Json) -> Json:
+def _mask_texts(value: Json) -> Json:
     """Return a value with each of its texts masked."""
     if isinstance(value, list):
-        return [_masked_texts(each) for each in value]
+        return [_mask_texts(each) for each in value]
     if isinstance(value, dict):
-        return {name: _masked_texts(each) for name, each in value.items()}
+        return {name: _mask_texts(each) for name, each in value.items()}
     return MASK if isinstance(value, str) else value
 
 
-def _masked_url(url: str) -> str:
+def _mask_url(url: str) -> str:
     """Return the URL without user, password, query and fragment."""
     try:
         parts = urlsplit(url)

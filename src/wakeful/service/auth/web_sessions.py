@@ -19,7 +19,7 @@ from wakeful.errors import InvalidArgument, NotFound, PermissionDenied, Unauthen
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
-from wakeful.service.auth.keys import BackgroundWrites, KeyService, check_key, listen_to_keys, principal_of
+from wakeful.service.auth.keys import BackgroundWrites, KeyService, check_key, key_principal, listen_to_keys
 from wakeful.service.auth.rate_limits import SignInLimits
 from wakeful.service.recent_values import RecentValues
 from wakeful.store.accounts import KeyRow
@@ -115,7 +115,7 @@ class WebSessions:
 
     async def _start(self, key: KeyRow, address: str | None, how: str) -> SignIn:
         token, now_ms = secrets.token_urlsafe(32), self._store.clock.now_ms()
-        principal = principal_of(key, address)
+        principal = key_principal(key, address)
         expires_ms = now_ms + min(self._idle_ms, self._max_ms)
         row = WebSessionRow(_hash(token), key.id, now_ms, now_ms, expires_ms, address)
         details = compact({"session": row.id, "by": how})
@@ -140,20 +140,20 @@ class WebSessions:
     async def authenticate(self, token: str, address: str | None = None) -> Principal:
         """Return the principal of a session, which is that of its key, or raise Unauthenticated."""
         if not _TOKEN.fullmatch(token):
-            raise _ended()
+            raise _session_over()
         hash, now_ms = _hash(token), self._store.clock.now_ms()
         row, key = await self._known.get(hash, partial(self._read, hash))
         if now_ms >= self._expires_ms(row):
-            raise _ended()
+            raise _session_over()
         check_key(key, now_ms)
         self._touch(row, now_ms)
         self._keys.touch(key, now_ms)
-        return principal_of(key, address)
+        return key_principal(key, address)
 
     async def _read(self, hash: bytes) -> tuple[WebSessionRow, KeyRow]:
         found = await self._store.web_session(hash)
         if found is None:
-            raise _ended()
+            raise _session_over()
         return found
 
     def _expires_ms(self, row: WebSessionRow) -> int:
@@ -178,7 +178,7 @@ class WebSessions:
         self._forget(hash)
         if found is not None:
             row, key = found
-            entry = principal_of(key, address).entry(
+            entry = key_principal(key, address).entry(
                 _workspace(key), "key.sign-out", key.id, compact({"session": row.id})
             )
             await self._store.delete_web_session(row, [entry])
@@ -250,5 +250,5 @@ def _workspace(key: KeyRow) -> str:
     return key.workspace or "default"
 
 
-def _ended() -> Unauthenticated:
+def _session_over() -> Unauthenticated:
     return Unauthenticated("this session has ended; sign in again")

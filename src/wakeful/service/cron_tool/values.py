@@ -63,14 +63,14 @@ def read_schedule(said: object, now_ms: int, tz: str, rename: Rename) -> object:
     if number is not None:
         return {"kind": "at", "atMs": as_milliseconds(number)}
     if isinstance(said, str):
-        return _spoken(said, now_ms, tz)
+        return _read_words(said, now_ms, tz)
     if not isinstance(said, Mapping):
         return said
     given = {name: value for name, value in rename(said).items() if value is not None}
     kind, own = given.pop("kind", None), given.pop("tz", None)
     word = kind.strip().lower() if isinstance(kind, str) else ""
     if " " in word and not given:  # {"kind": "every 15m"}
-        made = _spoken(word, now_ms, tz)
+        made = _read_words(word, now_ms, tz)
     else:
         if word in _OF_KIND and "schedule" in given:
             given[_OF_KIND[word][0]] = given.pop("schedule")
@@ -121,12 +121,12 @@ def _one_way(given: Mapping[str, Any], now_ms: int, tz: str) -> object:
     ((name, value),) = given.items()
     number = as_number(value)
     if name == "cron":
-        made = _spoken(value, now_ms, tz) if isinstance(value, str) else None
+        made = _read_words(value, now_ms, tz) if isinstance(value, str) else None
         return {"kind": "cron", "expr": made} if isinstance(made, str) else made
     if name in ("at", "atMs"):
         if number is not None:
             return {"kind": "at", "atMs": as_milliseconds(number)}
-        made = _spoken(value, now_ms, tz) if isinstance(value, str) else None
+        made = _read_words(value, now_ms, tz) if isinstance(value, str) else None
         return {"kind": "at", "at": made} if isinstance(made, str) else made
     if name == "everyMs":
         return None if number is None else {"kind": "every", "everyMs": int(number)}
@@ -137,13 +137,13 @@ def _one_way(given: Mapping[str, Any], now_ms: int, tz: str) -> object:
     if name in ("every", "in", "when") and isinstance(value, str):
         text = value.strip()
         opening = "" if name == "when" or text.lower().startswith(f"{name} ") else f"{name} "
-        return _spoken(opening + text, now_ms, tz)
+        return _read_words(opening + text, now_ms, tz)
     if name == "every" and number is not None:  # a plain number is milliseconds
         return {"kind": "every", "everyMs": int(number)}
     return None
 
 
-def _spoken(text: str, now_ms: int, tz: str) -> object:
+def _read_words(text: str, now_ms: int, tz: str) -> object:
     try:
         return parse_phrase(text, now_ms=now_ms, tz=tz) or text.strip()
     except InvalidSchedule as error:

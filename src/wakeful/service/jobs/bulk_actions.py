@@ -21,7 +21,7 @@ from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import JobContext
 from wakeful.service.auth.agent_policy import check_change, check_not_internal
-from wakeful.service.jobs.job_query import JobSelection, selected_jobs, without_payload
+from wakeful.service.jobs.job_query import JobSelection, select_jobs, without_payload
 from wakeful.service.jobs.pauses import pause_change, pause_details, read_note, resume_change
 from wakeful.service.jobs.run_origin import AgentCall
 from wakeful.service.jobs.save_warnings import MOST_FOLLOWERS, no_upstream
@@ -125,7 +125,7 @@ class BulkActions(JobTriggers):
         dry_run: bool,
     ) -> BulkResult:
         await self._accounts.authorize(principal, "job.write", workspace, selection.agent)
-        rows = await selected_jobs(self._store, self._accounts, principal, workspace, selection)
+        rows = await select_jobs(self._store, self._accounts, principal, workspace, selection)
         changed: list[JobRow] = []
         errors: dict[str, JobError] = {}
         for start in range(0, len(rows), _BATCH):
@@ -162,7 +162,7 @@ class BulkActions(JobTriggers):
             try:
                 changed = await self._store.change_jobs(
                     [row.id for row in batch],
-                    lambda row, contexts=contexts: _decided(principal, row, contexts, decide, errors),  # type: ignore[misc]
+                    lambda row, contexts=contexts: _decide_job(principal, row, contexts, decide, errors),  # type: ignore[misc]
                     lambda row: principal.entry(workspace, action, f"{row.agent}/{row.name}", details),
                     {(workspace, agent): context.inherited for agent, context in contexts.items()},
                     call.charge if call else None,
@@ -185,7 +185,7 @@ class BulkActions(JobTriggers):
         contexts = await self._contexts(batch)
         changed: list[JobRow] = []
         for number, row in enumerate(batch, 1):
-            decision = _decided(principal, row, contexts, decide, errors)
+            decision = _decide_job(principal, row, contexts, decide, errors)
             if decision is not None:
                 changed.append(decision.job)
             if number % _AT_ONCE == 0:
@@ -211,7 +211,7 @@ class BulkActions(JobTriggers):
         read_mode(mode), read_overlap(overlap)
         read_payload(payload, self._accounts.defaults.max_payload_bytes)
         await self._accounts.authorize(principal, "run", workspace, selection.agent)
-        rows = await selected_jobs(self._store, self._accounts, principal, workspace, selection)
+        rows = await select_jobs(self._store, self._accounts, principal, workspace, selection)
         if not selection.jobs:
             rows = [row for row in rows if row.enabled]
         if dry_run:
@@ -241,7 +241,7 @@ class BulkActions(JobTriggers):
     ) -> BulkResult:
         """Delete the selected jobs, as by `JobEditor.delete`. The warnings name jobs that are left."""
         await self._accounts.authorize(principal, "job.write", workspace, selection.agent)
-        rows = await selected_jobs(self._store, self._accounts, principal, workspace, selection)
+        rows = await select_jobs(self._store, self._accounts, principal, workspace, selection)
         if dry_run:
             return BulkResult(rows, 0, [], dry_run=True)
         _check_number(rows)
@@ -267,7 +267,7 @@ def _within_bounds(call: AgentCall, decide: Decision, row: JobRow, context: JobC
     return call.apply(row, decide(row, context), context)
 
 
-def _decided(
+def _decide_job(
     principal: Principal,
     row: JobRow,
     contexts: dict[str, JobContext],

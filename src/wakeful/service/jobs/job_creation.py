@@ -20,7 +20,7 @@ from wakeful.job.start_rules import NOTHING, Requirement
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import JobContext
 from wakeful.service.auth.agent_policy import check_not_internal, check_not_reserved
-from wakeful.service.auth.masking import unmasked
+from wakeful.service.auth.masking import unmask
 from wakeful.service.batcher import Batcher
 from wakeful.service.jobs.job_editor import (
     JobDependencies,
@@ -211,7 +211,7 @@ class JobCreator(JobEditor):
 
         def converged(old: JobRecord, context: JobContext) -> Definition:
             check_version(old, version)
-            given = unmasked(document, old.definition)
+            given = unmask(document, old.definition)
             if call is not None:
                 given = call.completed(given, old.definition.work)
             return read_definition(given, now_ms=now_ms, defaults=context.defaults, old=old.definition)
@@ -262,7 +262,7 @@ class JobCreator(JobEditor):
         now_ms: int,
         call: AgentCall | None,
     ) -> SaveResult:
-        document = unmasked(document)
+        document = unmask(document)
         if call is not None:
             document = call.completed(document)
         saved = self._factory.make(context, document, now_ms, principal.creator)

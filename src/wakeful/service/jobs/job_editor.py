@@ -31,7 +31,7 @@ from wakeful.service.auth.agent_policy import (
     check_removal,
     is_admin_owned,
 )
-from wakeful.service.auth.masking import unmasked
+from wakeful.service.auth.masking import unmask
 from wakeful.service.jobs.job_factory import SaveResult, check_lane, read_enabled
 from wakeful.service.jobs.job_query import find_job, no_job
 from wakeful.service.jobs.revision_rules import new_revision
@@ -151,7 +151,7 @@ class JobEditor:
 
         def patched(old: JobRecord, context: JobContext) -> Definition:
             check_version(old, version)
-            given = unmasked(patch, old.definition)
+            given = unmask(patch, old.definition)
             return patch_definition(old.definition, given, now_ms=now_ms, defaults=context.defaults)
 
         if has_calendar(row.timing) or excludes_something(patch):

@@ -129,21 +129,21 @@ class JobFactory:
     def _read(self, context: JobContext, document: Mapping[str, object], now_ms: int) -> _Template:
         read: list[Definition] = []
         enabled: list[bool] = []
-        errors = _errors_of(
+        errors = _collect_errors(
             lambda: read.append(read_definition(document, now_ms=now_ms, defaults=context.defaults)),
             lambda: enabled.append(read_enabled(document) is not False),
         )
         if read:
             own = read[0].work
             definition = replace(read[0], work=inherit(own, context.target))
-            errors += _errors_of(
+            errors += _collect_errors(
                 lambda: self._launchers.check(own.target),
                 lambda: self._launchers.check_precheck(definition.work),
                 lambda: self._launchers.check_verify(definition.work),
                 lambda: check_lane(definition.work, self._lanes),
             )
         else:
-            errors += _errors_of(lambda: self._check_target(document.get("target")))
+            errors += _collect_errors(lambda: self._check_target(document.get("target")))
         if errors:  # report all of them at once
             raise (
                 errors[0]
@@ -218,7 +218,7 @@ def read_enabled(document: Mapping[str, object]) -> bool | None:
     raise InvalidArgument("enabled: write true or false")
 
 
-def _errors_of(*checks: Callable[[], object]) -> list[InvalidArgument]:
+def _collect_errors(*checks: Callable[[], object]) -> list[InvalidArgument]:
     errors = []
     for check in checks:
         try:

@@ -258,7 +258,7 @@ def _labels(document: Mapping[str, object]) -> Mapping[str, str] | Sequence[str]
     return given  # type: ignore[return-value]
 
 
-async def selected_jobs(
+async def select_jobs(
     store: Store, accounts: Accounts, principal: Principal, workspace: str, selection: JobSelection
 ) -> list[JobRow]:
     """Return the selected jobs without their payloads, by agent and name; named ones in their order.
@@ -266,7 +266,7 @@ async def selected_jobs(
     If a name is unknown, one error lists all unknown names. A filter finds no internal jobs of Wakeful.
     """
     if selection.jobs:
-        return await _named_jobs(store, principal, workspace, selection)
+        return await _find_named_jobs(store, principal, workspace, selection)
     rows: list[JobRow] = []
     size = 0
     after: tuple[str, str] | None = None
@@ -289,7 +289,7 @@ async def selected_jobs(
     return rows
 
 
-async def _named_jobs(
+async def _find_named_jobs(
     store: Store, principal: Principal, workspace: str, selection: JobSelection
 ) -> list[JobRow]:
     rows: dict[str, JobRow] = {}
@@ -300,7 +300,9 @@ async def _named_jobs(
         try:
             row = by_id.get(job)
             if row is None:
-                row = without_payload(await _named_job(store, principal, workspace, job, selection.agent))
+                row = without_payload(
+                    await _find_named_job(store, principal, workspace, job, selection.agent)
+                )
                 size += _characters([row])
             rows[row.id] = row
         except WakefulError as error:
@@ -328,7 +330,7 @@ async def _jobs_by_id(
     }
 
 
-async def _named_job(
+async def _find_named_job(
     store: Store, principal: Principal, workspace: str, job: str, agent: str | None
 ) -> JobRow:
     named, slash, name = job.partition("/")

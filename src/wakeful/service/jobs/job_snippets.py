@@ -138,12 +138,12 @@ def _same(value: Json, default: Json) -> bool:
 def _yaml(fields: Mapping[str, Json], workspace: str, agent: str, base_url: str) -> str:
     options = " ".join(_shell_options(workspace, None, base_url))
     # `dump_yaml` writes text with such characters in double quotes, where they may be escaped.
-    return f"# wakeful apply FILE {options}\n" + _escaped(dump_yaml({"agent": agent, "jobs": [dict(fields)]}))
+    return f"# wakeful apply FILE {options}\n" + _escape(dump_yaml({"agent": agent, "jobs": [dict(fields)]}))
 
 
 def _curl(fields: Mapping[str, Json], workspace: str, agent: str, base_url: str) -> str:
     path = f"/api/workspaces/{quote(workspace, safe='')}/agents/{quote(agent, safe='')}/jobs"
-    body = _escaped(json.dumps(dict(fields), indent=2, ensure_ascii=False))
+    body = _escape(json.dumps(dict(fields), indent=2, ensure_ascii=False))
     return (
         f"curl -sS --fail-with-body -X POST {shlex.quote(base_url.rstrip('/') + path)} \\\n"
         "  -H \"Authorization: Bearer $WAKEFUL_KEY\" -H 'Content-Type: application/json' \\\n"
@@ -225,7 +225,7 @@ def _shell(text: str) -> str:
     )
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -260,7 +260,7 @@ def _python(fields: Mapping[str, Json], workspace: str, agent: str, base_url: st
 def _literal(value: Json, depth: int) -> str:
     """Return a value as Python, on several lines if it is long."""
     if isinstance(value, str):  # a JSON string is a Python string, too
-        return _escaped(_json(value))
+        return _escape(_json(value))
     if not isinstance(value, dict | list):
         return repr(value)
     opening, closing = "{}" if isinstance(value, dict) else "[]"

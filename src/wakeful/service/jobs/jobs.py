@@ -25,10 +25,10 @@ from wakeful.service.jobs.job_query import JobQuery, find_job_of_any_agent, no_j
 from wakeful.service.jobs.pauses import JobPauses
 from wakeful.service.jobs.revision_rules import (
     Revision,
+    build_revisions,
     document_of,
     lost_credentials,
     restoring_patch,
-    revisions_of,
 )
 from wakeful.service.jobs.save_warnings import no_upstream
 from wakeful.store.row_mapping import job_from_row
@@ -72,7 +72,7 @@ class JobService(JobCreator, JobPauses, BulkActions):
         """Return the job of that name, or raise NotFound."""
         return job_from_row(await self.find_row(principal, "read", workspace, agent, name))
 
-    async def warnings_of(self, job: JobRecord) -> tuple[str, ...]:
+    async def find_warnings(self, job: JobRecord) -> tuple[str, ...]:
         """Return the warnings about a stored job: no job before it, or no channel for its output."""
         found: tuple[str, ...] = ()
         if job.definition.work.deliver:
@@ -185,7 +185,9 @@ class JobRevisions:
         """Return the revisions of a job, the current one first, with who made each and what it changed."""
         row = await self._editor.find_row(principal, "read", workspace, agent, name)
         # In a thread: there are up to 50 documents, each with a payload.
-        return await asyncio.to_thread(revisions_of, job_from_row(row), await self._store.revisions(row.id))
+        return await asyncio.to_thread(
+            build_revisions, job_from_row(row), await self._store.revisions(row.id)
+        )
 
     async def restore(
         self,
@@ -212,7 +214,7 @@ class JobRevisions:
         self, principal: Principal, workspace: str, agent: str, name: str, revision: int, version: int | None
     ) -> SaveResult:
         job = job_from_row(await self._editor.find_row(principal, "job.write", workspace, agent, name))
-        found = revisions_of(job, await self._store.revisions(job.id))
+        found = build_revisions(job, await self._store.revisions(job.id))
         wanted = next((each for each in found if each.version == revision), None)
         if wanted is None:
             raise NotFound(

@@ -14,7 +14,7 @@ from wakeful.document import write_definition
 from wakeful.document.fields import WORKFLOW
 from wakeful.job.job import Definition, JobRecord
 from wakeful.service.auth.masking import FIELDS as CREDENTIAL_FIELDS
-from wakeful.service.auth.masking import has_mask, masked_document
+from wakeful.service.auth.masking import has_mask, mask_document
 from wakeful.store.rows import MAX_REVISIONS, NewRevision, RevisionRow
 from wakeful.values.json_value import Json, compact
 
@@ -51,7 +51,7 @@ class Revision(NamedTuple):
 
 def document_of(definition: Definition) -> dict[str, Json]:
     """Return the fields of a definition that have a value, with credentials masked."""
-    return {name: value for name, value in masked_document(_full(definition)).items() if value is not None}
+    return {name: value for name, value in mask_document(_full(definition)).items() if value is not None}
 
 
 def new_revision(old: Definition, new: Definition, by: str) -> NewRevision | None:
@@ -70,7 +70,7 @@ def changed_fields(before: Mapping[str, Json], after: Mapping[str, Json]) -> lis
     return [name for name in {**before, **after} if _text(before.get(name)) != _text(after.get(name))]
 
 
-def revisions_of(job: JobRecord, rows: Sequence[RevisionRow]) -> list[Revision]:
+def build_revisions(job: JobRecord, rows: Sequence[RevisionRow]) -> list[Revision]:
     """Return the revisions of a job, the current one first. `rows` are its stored ones, newest first."""
     documents = [document_of(job.definition), *(json.loads(row.document) for row in rows)]
     found = [

@@ -28,7 +28,7 @@ from wakeful.launch.webhook import Exchange, WebhookLauncher
 from wakeful.service.agents.inheritance import signed_by_agent
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import JobContext
-from wakeful.service.auth.masking import masked, sees_credentials, unmasked
+from wakeful.service.auth.masking import mask_value, sees_credentials, unmask
 from wakeful.service.auth.rate_limits import RateLimited, RateLimiter
 from wakeful.service.jobs.job_editor import JobDependencies, JobEditor
 from wakeful.service.runs.executors import RECENTLY, Executors, Replicas
@@ -144,7 +144,7 @@ class TargetTests:
             if any(name in given for name in TARGET_FIELDS):
                 names -= {*TARGET_FIELDS}
             given = {**{name: stored[name] for name in names if name in stored}, **given}
-        given = dict(unmasked(given, old.definition if old else None))
+        given = dict(unmask(given, old.definition if old else None))
         # A job needs a schedule; a test has none.
         document = {"name": _UNNAMED, **given, "schedule": "every 1h"}
         if not document["name"]:
@@ -297,7 +297,7 @@ def _verdict(exchange: Exchange, took_ms: int, *, callback: bool) -> str:
 
 def _hidden(exchange: Exchange, work: Work) -> Exchange:
     """Return a request without the credentials of its target."""
-    shown = masked({"url": exchange.url, "headers": dict((work.target or {}).get("headers") or {})})  # type: ignore[arg-type]
+    shown = mask_value({"url": exchange.url, "headers": dict((work.target or {}).get("headers") or {})})  # type: ignore[arg-type]
     assert isinstance(shown, dict)
     own = shown["headers"]
     assert isinstance(own, dict)

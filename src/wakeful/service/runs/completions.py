@@ -69,7 +69,7 @@ def not_completable(run: RunView, attempt: int | None) -> FailedPrecondition:
     return FailedPrecondition(f"run '{run.id}' is {run.state} and does not wait to be completed")
 
 
-def reported_outcome(report: Completion) -> Succeeded | Failed:
+def read_outcome(report: Completion) -> Succeeded | Failed:
     """Return the outcome that a report states."""
     output = report.output
     if report.status == "succeeded":

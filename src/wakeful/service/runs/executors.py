@@ -61,7 +61,9 @@ class Executors:
             store, MB, lambda _: 256, _REMEMBERED_MS
         )
 
-    def asked(self, workspace: str, agents: Sequence[str] | None, lanes: Sequence[str] | None) -> None:
+    def record_request(
+        self, workspace: str, agents: Sequence[str] | None, lanes: Sequence[str] | None
+    ) -> None:
         """Remember that an executor asks for runs of these agents in these lanes; None: of all."""
         now_ms = self._store.clock.now_ms()
         for agent, lane in islice(product(agents or (None,), lanes or (None,)), _MAX_NAMES):

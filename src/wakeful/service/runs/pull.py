@@ -235,7 +235,7 @@ class PullService:
                         now_ms = self._store.clock.now_ms()
                         if topic in self._over or stopping.is_set():
                             return []
-                        self._executors.asked(workspace, agents, lanes)
+                        self._executors.record_request(workspace, agents, lanes)
                         claiming = asyncio.create_task(
                             self._store.claim(now_ms, worker, workspace, agents, lanes, limit, claim_id)
                         )

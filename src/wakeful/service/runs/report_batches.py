@@ -21,7 +21,7 @@ from wakeful.service.runs.completions import (
     conclude_report,
     job_from_row,
     not_completable,
-    reported_outcome,
+    read_outcome,
     write_reports,
 )
 from wakeful.service.runs.runs import RunService, no_run
@@ -80,7 +80,7 @@ class ReportBatches:
                 check_status(report)
                 job = job_from_row(jobs.get(run.job_id or ""))
                 check_completable(run, job.work, report.attempt)
-                finished = conclude_report(run, job, reported_outcome(report), now_ms)
+                finished = conclude_report(run, job, read_outcome(report), now_ms)
                 claimed.setdefault(run.worker or "", []).append((index, report, finished))
             except WakefulError as error:
                 results[index] = error

@@ -20,7 +20,7 @@ from wakeful.launch.port import launch_ids
 from wakeful.run.incidents import failure_cause
 from wakeful.run.prechecks import with_context
 from wakeful.service.auth.access import Principal
-from wakeful.service.auth.masking import masked_document
+from wakeful.service.auth.masking import mask_document
 from wakeful.service.runs.executors import WaitingReasons
 from wakeful.service.runs.runs import RunService
 from wakeful.store.port import Store
@@ -189,7 +189,7 @@ def attempt_request(
     run: RunView, attempt: AttemptView, target: Mapping[str, Json], payload: str | None
 ) -> AttemptRequest:
     """Return the request of an attempt. The target is that of the job as it is now."""
-    shown = masked_document({"name": run.job_name, "target": dict(target)})["target"]
+    shown = mask_document({"name": run.job_name, "target": dict(target)})["target"]
     assert isinstance(shown, dict)
     kind = str(target.get("kind", "pull"))
     url = shown.get("url")

@@ -28,7 +28,7 @@ from wakeful.service.runs.completions import (
     check_status,
     job_of_run,
     not_completable,
-    reported_outcome,
+    read_outcome,
     write_report,
 )
 from wakeful.service.runs.manual_runs import replay_run
@@ -176,7 +176,7 @@ class RunService:
     async def discard(self, principal: Principal, workspace: str, run_id: str) -> None:
         """Discard a dead letter permanently."""
         await self._one(principal, "dead-letter", workspace, run_id)
-        if not await self._discarded(principal, workspace, [run_id]):
+        if not await self._discard_letters(principal, workspace, [run_id]):
             raise await self._no_letter(run_id)
 
     async def replay_many(
@@ -225,7 +225,7 @@ class RunService:
     ) -> Sequence[str]:
         """Discard these dead letters, or the oldest thousand without ids; return their ids."""
         await self._accounts.authorize(principal, "dead-letter", workspace)
-        return await self._discarded(principal, workspace, _which(run_ids))
+        return await self._discard_letters(principal, workspace, _which(run_ids))
 
     async def complete(
         self,
@@ -256,9 +256,7 @@ class RunService:
         job = await job_of_run(self._store, run)
         check_completable(run, job.work, attempt)
         entry = principal.entry(workspace, "run.complete", run_id, compact({"status": status}))
-        finished = await write_report(
-            self._store, run, job, reported_outcome(report), principal.actor, [entry]
-        )
+        finished = await write_report(self._store, run, job, read_outcome(report), principal.actor, [entry])
         if finished is None:
             raise not_completable(await self.get(principal, workspace, run_id), run.attempt)
         self._telemetry.record_completion(finished, run)
@@ -329,7 +327,7 @@ class RunService:
             raise no_run(run_id)
         return run
 
-    async def _discarded(
+    async def _discard_letters(
         self, principal: Principal, workspace: str, which: Sequence[str] | int
     ) -> builtins.list[str]:
         return await self._store.discard_runs(

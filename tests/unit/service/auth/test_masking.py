@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from wakeful.errors import InvalidArgument
-from wakeful.service.auth.masking import masked, unmasked
+from wakeful.service.auth.masking import mask_value, unmask
 
 CELERY: dict[str, Any] = {"kind": "celery", "task": "app.report"}
 CHAT: dict[str, Any] = {"kind": "chat", "url": "https://a.example/v1", "model": "m"}
@@ -17,7 +17,7 @@ CHAT: dict[str, Any] = {"kind": "chat", "url": "https://a.example/v1", "model": 
 
 def test_asterisks_in_the_prompt_of_a_model_are_no_mask():
     document = {"target": {**CHAT, "system": "***Never*** answer in English.", "options": {"stop": ["***"]}}}
-    assert unmasked(document) is document
+    assert unmask(document) is document
 
 
 @pytest.mark.parametrize(
@@ -36,13 +36,13 @@ def test_asterisks_in_the_prompt_of_a_model_are_no_mask():
     ],
 )
 def test_a_mask_in_place_of_a_credential_is_refused(target: dict[str, Any]):
-    hidden = masked(target)
+    hidden = mask_value(target)
     assert not re.search("abc|pw|key=1", json.dumps(hidden))
     with pytest.raises(InvalidArgument, match="stands for a masked value"):
-        unmasked({"target": hidden})
+        unmask({"target": hidden})
 
 
 def test_numbers_beside_credentials_are_shown():
     target = {**CHAT, "options": {"max_tokens": 5, "stop_token_ids": [1, 2]}}
-    assert masked(target) == target
-    assert unmasked({"target": target})["target"] is target
+    assert mask_value(target) == target
+    assert unmask({"target": target})["target"] is target

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from wakeful.document import Defaults, patch_definition, read_definition
 from wakeful.job.job import Definition, JobRecord
 from wakeful.service.jobs.revision_rules import (
+    build_revisions,
     changed_fields,
     document_of,
     lost_credentials,
     new_revision,
     restoring_patch,
-    revisions_of,
 )
 from wakeful.store.rows import MAX_REVISIONS, RevisionRow
 
@@ -64,7 +64,7 @@ def test_no_credential_is_kept() -> None:
 def test_a_change_of_credentials_alone_is_named_and_hidden() -> None:
     old = definition()
     new = definition(target={**HOOK, "headers": {"x-key": "secret-2"}})
-    (current, created) = revisions_of(record(new, 2), [row(old, new, 1, 2_000, "agent:key:2")])
+    (current, created) = build_revisions(record(new, 2), [row(old, new, 1, 2_000, "agent:key:2")])
     (change,) = current.changes
     assert (change.field, change.hidden) == ("target", True)
     assert created.changes == ()
@@ -77,7 +77,7 @@ def test_the_same_definition_has_no_revision() -> None:
 def test_each_change_has_its_author_and_both_values() -> None:
     first, second, third = definition(), definition(schedule="0 8 * * *"), definition(schedule="0 9 * * *")
     rows = [row(second, third, 4, 5_000, "agent:key:2"), row(first, second, 1, 2_000, "admin:key:1")]
-    found = revisions_of(record(third, 6), rows)
+    found = build_revisions(record(third, 6), rows)
     assert [(each.version, each.at_ms, each.by) for each in found] == [
         (5, 5_000, "agent:key:2"),
         (2, 2_000, "admin:key:1"),
@@ -98,10 +98,10 @@ def test_a_full_history_does_not_take_its_oldest_row_for_the_creation() -> None:
         row(states[number], states[number + 1], number + 7, number, "admin:key:1")
         for number in reversed(range(MAX_REVISIONS))
     ]
-    found = revisions_of(record(states[-1], 90), rows)
+    found = build_revisions(record(states[-1], 90), rows)
     assert len(found) == MAX_REVISIONS
     assert all(each.changes for each in found)
-    assert len(revisions_of(record(states[-1], 90), rows[:-1])) == MAX_REVISIONS
+    assert len(build_revisions(record(states[-1], 90), rows[:-1])) == MAX_REVISIONS
 
 
 def test_credentials_that_are_not_kept_are_found() -> None:
