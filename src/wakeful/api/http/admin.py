@@ -17,7 +17,7 @@ from wakeful.api.http.dependencies import (
     ServicesDep,
 )
 from wakeful.api.http.idempotency import IdempotencyKey, respond_once
-from wakeful.api.http.paging import Cursor, Limit, read_cursor, write_cursor
+from wakeful.api.http.paging import Cursor, Limit, read_last, write_cursor
 from wakeful.api.http.responses import BODY, JsonResponse, location_of, no_content, request_body, responses
 from wakeful.errors import InvalidArgument
 from wakeful.model.admin import AuditVerification
@@ -165,9 +165,8 @@ async def list_audit(
 
     With filters, a page reads at most 20,000 entries: it may have less than `limit`, or none, and a `cursor`.
     """
-    scope, before = ("audit", workspace, actor, action, subject, since, until), None
-    if cursor is not None:
-        before = int(read_cursor(cursor, scope, int)[0])
+    scope = ("audit", workspace, actor, action, subject, since, until)
+    before = read_last(cursor, scope, int)
     found = await services.admin.audit.search(
         principal,
         workspace,

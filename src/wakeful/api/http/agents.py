@@ -12,7 +12,7 @@ from starlette.responses import Response
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServiceDocument, ServicesDep
 from wakeful.api.http.etags import etag, matches
 from wakeful.api.http.idempotency import IdempotencyKey, respond_once
-from wakeful.api.http.paging import MAX_PAGE, Cursor, Limit, page, read_cursor
+from wakeful.api.http.paging import MAX_PAGE, Cursor, Limit, page, read_last
 from wakeful.api.http.problems import Malformed, Stale
 from wakeful.api.http.responses import (
     BODY,
@@ -311,7 +311,7 @@ async def list_sessions(
 ) -> Response:
     """The sessions by name, with their waiting messages and running turns."""
     scope = ["sessions", workspace, agent]
-    after = str(read_cursor(cursor, scope, str)[0]) if cursor is not None else None
+    after = read_last(cursor, scope, str)
     found = await services.agents.sessions.list(principal, workspace, agent, after, limit + 1)
     sessions, following = page(found, limit, scope, lambda session: [session.name])
     return JsonResponse(
@@ -331,7 +331,7 @@ async def get_session(
 ) -> Response:
     """A session with its history: what was said and answered, newest first."""
     scope = ["history", workspace, agent, session]
-    before = int(read_cursor(cursor, scope, int)[0]) if cursor is not None else None
+    before = read_last(cursor, scope, int)
     found = await services.agents.sessions.get(principal, workspace, agent, session, before, limit + 1)
     entries, following = page(found.entries, limit, scope, lambda entry: [entry.sequence])
     history: list[Json] = [HISTORY.to_json(entry) for entry in entries]

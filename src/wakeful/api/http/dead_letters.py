@@ -18,7 +18,7 @@ from wakeful.api.http.dependencies import (
     ServicesDep,
 )
 from wakeful.api.http.idempotency import IdempotencyKey, Once, respond_once
-from wakeful.api.http.paging import Cursor, Limit, page, read_cursor, write_cursor
+from wakeful.api.http.paging import Cursor, Limit, OfAgent, OfJob, page, read_last, split_words, write_cursor
 from wakeful.api.http.responses import BODY, JsonResponse, list_response, request_body, responses
 from wakeful.errors import InvalidArgument
 from wakeful.model.codec import JsonObject
@@ -41,8 +41,7 @@ incidents_router = APIRouter(
 _FILTERS: Final = ("agent", "job", "cause")
 _FIELDS: Final = ("ids", "all", *_FILTERS, "through", "cursor", "dryRun")
 
-OfAgent = Annotated[str | None, Query(description="Only of this agent.")]
-OfJob = Annotated[
+OfJobOrNone = Annotated[
     str | None, Query(max_length=64, description="Only of this job: its id or name; empty: without a job.")
 ]
 States = Annotated[
@@ -59,7 +58,7 @@ async def list_dead_letters(
     services: ServicesDep,
     principal: CurrentPrincipal,
     agent: OfAgent = None,
-    job: OfJob = None,
+    job: OfJobOrNone = None,
     cause: Annotated[
         str | None, Query(max_length=200, description="Only with this cause, as its group has it.")
     ] = None,
@@ -71,7 +70,7 @@ async def list_dead_letters(
     With a filter, a page looks at 2,000 dead letters: it may have few runs, or none, and yet a cursor.
     """
     scope = ("deadLetters", workspace, agent, job, cause)
-    before = str(read_cursor(cursor, scope, str)[0]) if cursor is not None else None
+    before = read_last(cursor, scope, str)
     selection = DeadLetterSelection(agent, job, cause)
     shown, following = await services.runs.dead_letters.list(
         principal, workspace, selection, before=before, limit=limit
@@ -90,7 +89,7 @@ async def group_dead_letters(
     services: ServicesDep,
     principal: CurrentPrincipal,
     agent: OfAgent = None,
-    job: OfJob = None,
+    job: OfJobOrNone = None,
 ) -> Response:
     """The newest 2,000 dead letters by job and cause, the group with the newest failure first."""
     return JsonResponse(
@@ -198,21 +197,19 @@ async def list_incidents(
     services: ServicesDep,
     principal: CurrentPrincipal,
     state: States = None,
-    agent: Annotated[str | None, Query(description="Only of this agent.")] = None,
-    job: Annotated[
-        str | None, Query(max_length=64, description="Only of this job: its id, or its name.")
-    ] = None,
+    agent: OfAgent = None,
+    job: OfJob = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
     """Failures of one job with one cause are one incident. Newest first."""
-    states = [each.strip() for each in state.split(",") if each.strip()] if state else []
+    states = split_words(state)
     scope = ["incidents", workspace, principal.agent, agent, job, sorted(states)]
-    before = str(read_cursor(cursor, scope, str)[0]) if cursor else None
+    before = read_last(cursor or None, scope, str)
     found = await services.admin.incidents.list(
         principal, workspace, agent=agent, job=job, states=states, before=before, limit=limit + 1
     )
-    shown, following = page(found, limit, scope, lambda incident: [incident.id])
+    shown, following = page(found, limit, scope, lambda each: [each.id])
     return JsonResponse({"incidents": list(map(INCIDENTS.to_json, shown)), "cursor": following})
 
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, OptionalDocument, ServicesDep
 from wakeful.api.http.idempotency import IdempotencyKey, Once, respond_once
-from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
+from wakeful.api.http.paging import Cursor, Limit, OfAgent, page, read_cursor
 from wakeful.api.http.problems import Malformed
 from wakeful.api.http.responses import BODY, JsonResponse, ref, request_body, responses
 from wakeful.errors import InvalidArgument
@@ -55,7 +55,7 @@ async def list_all_instances(
     workspace: str,
     services: ServicesDep,
     principal: CurrentPrincipal,
-    agent: Annotated[str | None, Query(description="Only of this agent.")] = None,
+    agent: OfAgent = None,
     status: OfStatus = None,
     limit: Limit = 50,
     cursor: Cursor = None,

@@ -20,6 +20,7 @@ from wakeful.api.http.dependencies import (
 from wakeful.api.http.etags import CreateOnly, IfNoneMatch, JobRequest, JobRequestDep, etag, matches
 from wakeful.api.http.idempotency import IdempotencyKey, idempotency_key_of, respond_once
 from wakeful.api.http.job_lists import JobListDep, list_page
+from wakeful.api.http.paging import OfAgent
 from wakeful.api.http.problems import Stale
 from wakeful.api.http.responses import (
     BODY,
@@ -66,7 +67,7 @@ async def list_all_jobs(
     services: ServicesDep,
     principal: CurrentPrincipal,
     wanted: JobListDep,
-    agent: Annotated[str | None, Query(description="Only of this agent.")] = None,
+    agent: OfAgent = None,
 ) -> Response:
     """The jobs of a workspace, by agent and name, or by their next tick."""
     return await list_page(services, principal, workspace, agent, wanted)

@@ -18,12 +18,15 @@ from wakeful.errors import InvalidArgument
 from wakeful.values.stored_text import is_storable
 
 T = TypeVar("T")
+P = TypeVar("P", str, int)
 
 MAX_PAGE: Final = 500
 _LARGEST: Final = 2**63
 _CHECK: Final = 9  # bytes of the checksum
 
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description=f"The size of a page, up to {MAX_PAGE}.")]
+OfAgent = Annotated[str | None, Query(description="Only of this agent.")]
+OfJob = Annotated[str | None, Query(max_length=64, description="Only of this job: its id, or its name.")]
 Cursor = Annotated[str | None, Query(max_length=2048, description="The `cursor` of the previous page.")]
 
 
@@ -57,6 +60,20 @@ def read_cursor(cursor: str, scope: Sequence[object], *kinds: type) -> list[str 
     raise InvalidArgument(
         "cursor: it is not a cursor of this list; use that of the previous page, or leave it out"
     )
+
+
+def read_last(cursor: str | None, scope: Sequence[object], kind: type[P]) -> P | None:
+    """Return the only part of a position; None: there is no cursor, so this is the first page."""
+    return None if cursor is None else kind(read_cursor(cursor, scope, kind)[0])
+
+
+def split_words(text: str | None) -> list[str]:
+    """Return the words of a filter.
+
+    >>> split_words("open, closed,"), split_words(None)
+    (['open', 'closed'], [])
+    """
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
 
 
 def page(

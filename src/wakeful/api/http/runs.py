@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from wakeful.api.http.dependencies import IN_TURN, SECURED, CurrentPrincipal, OptionalDocument, ServicesDep
 from wakeful.api.http.idempotency import IdempotencyKey, Once, respond_once
-from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
+from wakeful.api.http.paging import Cursor, Limit, OfAgent, page, read_last
 from wakeful.api.http.responses import (
     BODY,
     JsonResponse,
@@ -54,7 +54,7 @@ async def list_all_runs(
     workspace: str,
     services: ServicesDep,
     principal: CurrentPrincipal,
-    agent: Annotated[str | None, Query(description="Only of this agent.")] = None,
+    agent: OfAgent = None,
     job: Annotated[
         str | None,
         Query(description="Only of this job: its id, or with `agent` its name."),
@@ -257,8 +257,7 @@ async def _runs_page(
     cursor: str | None,
 ) -> Response:
     scope = ("runs", workspace, agent, job_id, states, trigger, instance, dead, to_confirm)
-    if cursor is not None:
-        before = str(read_cursor(cursor, scope, str)[0])
+    before = read_last(cursor, scope, str) or before
     found = await services.runs.list(
         principal,
         workspace,

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServicesDep
 from wakeful.api.http.idempotency import Once
-from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
+from wakeful.api.http.paging import Cursor, Limit, OfAgent, OfJob, page, read_last, split_words
 from wakeful.api.http.responses import JsonResponse, responses
 from wakeful.evolution.suggestion import SUGGESTION_STATUSES
 from wakeful.service.serializers import SUGGESTIONS
@@ -31,21 +31,19 @@ async def list_suggestions(
     services: ServicesDep,
     principal: CurrentPrincipal,
     status: Statuses = None,
-    agent: Annotated[str | None, Query(description="Only of this agent.")] = None,
-    job: Annotated[
-        str | None, Query(max_length=64, description="Only of this job: its id, or its name.")
-    ] = None,
+    agent: OfAgent = None,
+    job: OfJob = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
     """Better settings for jobs, of agents with `evolution: suggest`. Newest first."""
-    statuses = [each.strip() for each in status.split(",") if each.strip()] if status else []
+    statuses = split_words(status)
     scope = ["suggestions", workspace, principal.agent, agent, job, sorted(statuses)]
-    before = str(read_cursor(cursor, scope, str)[0]) if cursor else None
+    before = read_last(cursor or None, scope, str)
     found = await services.admin.suggestions.list(
         principal, workspace, agent=agent, job=job, statuses=statuses, before=before, limit=limit + 1
     )
-    shown, following = page(found, limit, scope, lambda suggestion: [suggestion.id])
+    shown, following = page(found, limit, scope, lambda each: [each.id])
     return JsonResponse({"suggestions": list(map(SUGGESTIONS.to_json, shown)), "cursor": following})
 
 
