@@ -283,7 +283,7 @@ async def test_the_event_loop_has_its_turn_between_the_large_items_of_a_list(
         "wakeful.api.http.runs.serialize_run",
         "wakeful.api.http.job_lists.serialize_job",
         "wakeful.api.http.jobs.serialize_saved_job",
-        "wakeful.service.jobs.jobs.job_of",
+        "wakeful.service.jobs.jobs.job_from_row",
     ):
         noted(place)
     taking = asyncio.create_task(take_turns())
