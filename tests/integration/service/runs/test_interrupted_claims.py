@@ -126,7 +126,9 @@ async def test_a_heartbeat_that_is_interrupted_loses_no_run_and_ends_one_that_ti
         assert await fail_at_each_call(app.store, beat, check, prepare=prepare) >= 4
 
 
-@pytest.mark.parametrize(("method", "after"), [("claim", True), ("claim", False), ("budget_owners_of", True)])
+@pytest.mark.parametrize(
+    ("method", "after"), [("claim", True), ("claim", False), ("find_budget_owners", True)]
+)
 async def test_a_claim_that_fails_gives_its_runs_back(app: Wakeful, method: str, after: bool):
     await start_runs(app)
     pull = app.services.runs.pull
@@ -162,7 +164,7 @@ async def _send_claim(ask: ApiClient) -> tuple[asyncio.StreamReader, asyncio.Str
     return reader, writer
 
 
-@pytest.mark.parametrize("method", ["claim", "budget_owners_of", "record_check", "prepared"])
+@pytest.mark.parametrize("method", ["claim", "find_budget_owners", "record_check", "prepared"])
 async def test_a_client_that_disconnects_during_its_claim_gives_its_runs_back(ask: ApiClient, method: str):
     await add_jobs(ask.app)
     await start_runs(ask.app)
