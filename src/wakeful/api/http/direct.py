@@ -61,6 +61,8 @@ class _NotDirect(Exception):
 def plan_of(route: APIRoute) -> Plan | None:
     """Return how to call the endpoint of a route directly; None: the framework must."""
     try:
+        if type(route) is not APIRoute:  # its class has a handler of its own, as that of pages
+            raise _NotDirect
         if get_type_hints(route.endpoint).get("return") is not Response:
             raise _NotDirect
         calls: list[_Call] = []
