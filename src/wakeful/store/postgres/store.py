@@ -95,7 +95,7 @@ class PostgresStore(Store):
         """Raise Unavailable if the database does not respond or is read-only, or sessions are shared."""
         if self._listener.problem is not None:
             raise Unavailable(self._listener.problem)
-        (is_read_only,) = await self._read(_first, READ_ONLY)
+        is_read_only, _ = await self._read(_first, READ_ONLY)
         if is_read_only:
             await self._pool.expire()
             raise Unavailable(f"the database {self._pool.address.masked} is read-only")
@@ -105,8 +105,8 @@ class PostgresStore(Store):
         address = self._pool.address
         name = address.application_name or current_share().server_connections
         # One more is open for notifications.
-        used, most = await self._read(_first, CONNECTION_USE, name)
-        return ConnectionUse(used, most, address.pool_size + 1)
+        most, used = await self._read(_first, CONNECTION_USE, name)
+        return ConnectionUse(most, used, address.pool_size + 1)
 
     async def _number_changes(self) -> None:
         while await self._pool.read(changelog.any_unnumbered):
