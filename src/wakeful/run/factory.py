@@ -123,7 +123,7 @@ def manual_run(
     """Return a run that is no tick: due now, with a key of its own.
 
     `claim_ms` is how long a pull run waits for an executor (`claim_timeout_ms`), `requirement` what a process
-    must have to take it (`requirement_of`).
+    must have to take it (`find_requirement`).
     """
     run_id = new_id(now_ms)
     return NewRun(

@@ -29,9 +29,9 @@ def split_address(url: str) -> SplitResult | None:
 def mask_address(url: str) -> str:
     """Return the address of a database for a message: without the password and the options.
 
-    >>> shown_address("postgresql://ada:secret@db.example:5432/main?password=secret")
+    >>> mask_address("postgresql://ada:secret@db.example:5432/main?password=secret")
     'postgresql://ada@db.example:5432/main'
-    >>> shown_address("mysql://ada:sec/ret@db.example/main"), shown_address("sqlite:///wakeful.db")
+    >>> mask_address("mysql://ada:sec/ret@db.example/main"), mask_address("sqlite:///wakeful.db")
     ('mysql://…', 'sqlite:///wakeful.db')
     """
     scheme, mark, _ = url.partition("://")

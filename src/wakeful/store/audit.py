@@ -82,7 +82,7 @@ def always(result: object) -> bool:
 def was_written(result: tuple[object, bool]) -> bool:
     """Say whether an operation that returns (row, written) changed something.
 
-    >>> written((None, False))
+    >>> was_written((None, False))
     False
     """
     return result[1]

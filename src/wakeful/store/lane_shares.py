@@ -88,7 +88,7 @@ class Demand:
         """Return who gets these slots, in the order in which they should be given.
 
         >>> wanted = {("a", "x"): Wants(0), ("b", "x"): Wants(5), ("b", "y"): Wants(6)}
-        >>> Demand(wanted, {}).share(4, LaneUse({("a", "x"): 1.5}, {"a": 1.5}, saturated=True))
+        >>> Demand(wanted, {}).share(4, LaneOccupancy({("a", "x"): 1.5}, {"a": 1.5}, saturated=True))
         [('b', 'x'), ('b', 'y'), ('a', 'x'), ('b', 'x')]
         """
         has = use.workspaces

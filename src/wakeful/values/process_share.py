@@ -37,9 +37,9 @@ class ProcessShare:
     def divide_lane(self, size: int) -> int:
         """Return the part of a lane of that size: the parts add up to it, and each is at least 1.
 
-        >>> [ProcessShare(number, 4).part_of(30) for number in (1, 2, 3, 4)]
+        >>> [ProcessShare(number, 4).divide_lane(30) for number in (1, 2, 3, 4)]
         [8, 8, 7, 7]
-        >>> [ProcessShare(number, 4).part_of(2) for number in (1, 2, 3, 4)]
+        >>> [ProcessShare(number, 4).divide_lane(2) for number in (1, 2, 3, 4)]
         [1, 1, 1, 1]
         """
         whole, rest = divmod(size, self.count)

@@ -235,7 +235,7 @@ async def test_a_follower_whose_run_cannot_be_made_holds_up_no_outcome(
     async with app:
         await app.jobs.create("first", schedule=SELDOM, target=Function("work"))
         await app.jobs.create("second", after="first", target=Function("work"))
-        raise_once(monkeypatch, run_factory, "requirement_of", MemoryError())
+        raise_once(monkeypatch, run_factory, "find_requirement", MemoryError())
         started = await app.jobs.run("first")
         assert (await over(app, started.id)).state == "succeeded"
         follow_up = await the_run_of(app, "second")

@@ -181,8 +181,8 @@ def choose_dialect(dialect: ChatDialect, error: EndpointError, *, tools: bool) -
     """Return the dialect that this error asks for; None if another one would not help.
 
     >>> error = EndpointError(400, "Unsupported parameter: 'max_tokens'", param="max_tokens")
-    >>> choose_dialect(Dialect(), error, tools=False)
-    Dialect(max_tokens='max_completion_tokens', tools=True)
+    >>> choose_dialect(ChatDialect(), error, tools=False)
+    ChatDialect(max_tokens='max_completion_tokens', tools=True)
     """
     if error.status not in (None, 400, 404, 422, 500, 501):
         return None

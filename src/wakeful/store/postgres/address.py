@@ -31,7 +31,7 @@ class Address(NamedTuple):
     def hosts(self) -> tuple[Host, ...]:
         """The servers in their order; empty if the driver finds the server by itself (`PGHOST`).
 
-        >>> [str(host) for host in address_of("postgresql://ada@a:5432,b/main").hosts]
+        >>> [str(host) for host in parse_address("postgresql://ada@a:5432,b/main").hosts]
         ['a:5432', 'b']
         """
         parts = urlsplit(self.dsn)
@@ -48,7 +48,7 @@ class Address(NamedTuple):
     def application_name(self) -> str | None:
         """The name of connections that the address gives.
 
-        >>> address_of("postgresql://localhost/main?application_name=nightly").application_name
+        >>> parse_address("postgresql://localhost/main?application_name=nightly").application_name
         'nightly'
         """
         return dict(parse_qsl(urlsplit(self.dsn).query)).get("application_name")
@@ -73,9 +73,9 @@ def parse_address(url: str) -> Address:
     The options `schema` and `pool_size` are ours, the others are the driver's. Wakeful writes, so it connects
     only to servers that accept writes, unless the address has another `target_session_attrs`.
 
-    >>> address_of("postgresql://localhost/main?schema=night&sslmode=require").dsn
+    >>> parse_address("postgresql://localhost/main?schema=night&sslmode=require").dsn
     'postgresql://localhost/main?sslmode=require&target_session_attrs=read-write'
-    >>> address_of("postgresql://localhost/main?schema=night&pool_size=5")[1:]
+    >>> parse_address("postgresql://localhost/main?schema=night&pool_size=5")[1:]
     ('night', 5)
     """
     parts = split_address(url)

@@ -77,7 +77,11 @@ _ANY_WAITING: Final = "SELECT 1 FROM sessions INDEXED BY sessions_due WHERE due_
 def database_path(path_or_url: str) -> str:
     """Return the path of `sqlite:///relative.db` or `sqlite:////absolute.db`; a plain path stays.
 
-    >>> path_of("sqlite:///wakeful.db"), path_of("sqlite:////var/lib/wakeful.db"), path_of("sqlite://")
+    >>> (
+    ...     database_path("sqlite:///wakeful.db"),
+    ...     database_path("sqlite:////var/lib/wakeful.db"),
+    ...     database_path("sqlite://"),
+    ... )
     ('wakeful.db', '/var/lib/wakeful.db', ':memory:')
     """
     scheme, mark, rest = path_or_url.partition("://")

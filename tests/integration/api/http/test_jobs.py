@@ -252,7 +252,7 @@ async def test_a_forged_cursor_is_rejected_on_every_store(ask: ApiClient, monkey
         scopes.append(scope)
         return read_cursor(cursor, scope, *kinds)
 
-    for module in ("job_lists", "runs", "admin", "agents"):
+    for module in ("job_lists", "paging"):
         monkeypatch.setattr(f"wakeful.api.http.{module}.read_cursor", noted)
     sessions = "/agents/default/sessions"
     forged: dict[str, list[list[str | int]]] = {
