@@ -1,12 +1,11 @@
-"""The HTTP protocol of uvicorn, with limits and deadlines for the client, and direct parts of streams.
+"""The HTTP protocol of uvicorn, with deadlines for the client, and parts of streams that need no task.
 
 The headers of the first request are due from the moment of the connection, those of a later request from
 their first byte; the body and the reading of the response have deadlines too. `check` closes a connection
 whose client is late; the acceptor calls it once a second.
 
-The parser refuses a request with both `Content-Length` and `Transfer-Encoding`, and the connection is closed:
-a proxy may have read another length, so what follows may not be a request of its client (RFC 9112, 6.1). The
-sizes of headers, and of what surrounds a body (sizes of chunks, trailers), are limited. Trailers are ignored.
+A request with both `Content-Length` and `Transfer-Encoding` is refused and the connection closed: a proxy may
+have read another length, so what follows may not be a request of its client (RFC 9112, 6.1).
 
 A part of a stream passes through all layers of the app, and a task must run for it. An event for hundreds of
 clients is written directly instead: the scope has a `DirectWrite` under `DIRECT_WRITE`.
@@ -15,14 +14,14 @@ clients is written directly instead: the scope has a `DirectWrite` under `DIRECT
 from __future__ import annotations
 
 import asyncio
-import sys
 from functools import partial
 from typing import Final
 
-from httptools import HttpParserError
-from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, Scope
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+import h11
+from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from wakeful.api.http.problems import problem
 from wakeful.api.http.responses import DIRECT_WRITE
 from wakeful.logs import get_logger
 
@@ -35,11 +34,6 @@ REQUEST_S: Final = 60.0
 RESPONSE_S: Final = 30.0
 #: Seconds for the end of a closed connection.
 CLOSE_S: Final = 5.0
-#: The most bytes of the headers of a request, and of a request besides its headers and its body.
-MAX_HEADERS: Final = 65_536
-MAX_FRAMING: Final = 4_194_304
-#: The most requests that a client sends without waiting for the responses.
-MAX_PIPELINED: Final = 100
 
 _TIMEOUT: Final = (
     b"HTTP/1.1 408 Request Timeout\r\n"
@@ -47,10 +41,14 @@ _TIMEOUT: Final = (
     b"the request was not sent within time"
 )
 
+_TWO_LENGTHS: Final = (
+    "the request has both Content-Length and Transfer-Encoding, so its length is ambiguous; send only one"
+)
+
 log = get_logger("wakeful.http")
 
 
-class HttpProtocol(HttpToolsProtocol):
+class HttpProtocol(H11Protocol):
     """One HTTP connection."""
 
     #: when the present request began; None: there is none
@@ -60,11 +58,6 @@ class HttpProtocol(HttpToolsProtocol):
     _stalled: float | None = None
     _closed: float | None = None
     _empty = True
-    #: whether the headers of a request are being received, and how many bytes of it are no body
-    _in_headers = True
-    _framing = 0
-    #: whose response is being sent; `cycle` is that of the request that is being received
-    _responding: RequestResponseCycle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the deadline of the first request."""
@@ -78,24 +71,26 @@ class HttpProtocol(HttpToolsProtocol):
         self, app: ASGI3Application, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable
     ) -> None:
         """Handle a request. Its response may be written directly."""
-        cycle = self._responding
-        assert cycle is not None
-        if scope["http_version"] == "1.0":  # type: ignore[typeddict-item]
-            send = partial(_send_until_close, cycle, send)
-        write = partial(self._write_part, cycle)
+        names = {name for name, _ in scope["headers"]}  # type: ignore[typeddict-item]
+        if {b"content-length", b"transfer-encoding"} <= names:
+            refusal = problem(400, _TWO_LENGTHS, path=scope["path"], headers={"connection": "close"})  # type: ignore[typeddict-item]
+            await refusal(scope, receive, send)  # type: ignore[arg-type]
+            return
+        write = partial(self._write_part, self.cycle)
         await app({**scope, "extensions": {DIRECT_WRITE: write}}, receive, send)  # type: ignore[arg-type]
 
     def _write_part(self, cycle: RequestResponseCycle, part: bytes) -> bool:
         """Write a part of a chunked response. False: it must be sent as usual, which may wait."""
         if (
-            self._responding is not cycle
-            or not cycle.chunked_encoding
+            self.cycle is not cycle
             or not cycle.response_started
             or cycle.response_complete
             or cycle.disconnected
             or cycle.scope["method"] == "HEAD"
             or self.flow.write_paused
             or self.transport.is_closing()
+            or self.conn.our_state is not h11.SEND_BODY
+            or self.conn.their_http_version == b"1.0"
         ):
             return False
         self.transport.write(b"%x\r\n%b\r\n" % (len(part), part))
@@ -107,55 +102,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._empty = False
         if self._began is None:
             self._began = self._received
-        self._framing += len(data)
         super().data_received(data)
-        if (
-            self._framing > (MAX_HEADERS if self._in_headers else MAX_FRAMING)
-            and not self.transport.is_closing()
-        ):
-            self.send_400_response("Invalid HTTP request received.")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Tell every request that its client is gone."""
-        waiting = [cycle for cycle, _ in self.pipeline]
-        super().connection_lost(exc)
-        for cycle in (self._responding, *waiting):
-            if cycle is not None and not cycle.response_complete:
-                cycle.disconnected = True
-                cycle.message_event.set()
-
-    def on_message_begin(self) -> None:
-        """Begin a request."""
-        super().on_message_begin()
-        self._in_headers = True
-        if len(self.pipeline) >= MAX_PIPELINED:
-            raise HttpParserError("too many requests at once")
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Add a header; trailers come after the body and are ignored."""
-        if self._in_headers:
-            super().on_header(name, value)
-
-    def on_headers_complete(self) -> None:
-        """Start the request."""
-        super().on_headers_complete()
-        self._in_headers = False
-        self._framing = 0
-
-    def on_body(self, body: bytes) -> None:
-        """Read a part of the body."""
-        self._framing -= len(body)
-        super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        """End a request: what follows are the headers of the next one."""
-        super().on_message_complete()
-        self._in_headers = True
-        self._framing = 0
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._responding = cycle
-        super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         """Wait for the next request, which begins with its first byte."""
@@ -187,7 +134,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.transport.abort()
         elif self._late(now):
             log.debug("http.timeout", reason="request not complete", client=self._address)
-            cycle = self._responding
+            cycle: RequestResponseCycle | None = self.cycle
             answering = cycle is not None and cycle.response_started and not cycle.response_complete
             if not answering and not self._empty:
                 self.transport.write(_TIMEOUT)
@@ -196,39 +143,16 @@ class HttpProtocol(HttpToolsProtocol):
     def _late(self, now: float) -> bool:
         if self._began is None:
             return False
-        cycle: RequestResponseCycle | None = self.cycle
-        if self._in_headers:
-            responding = cycle is not None and not cycle.response_complete
-            return not responding and now - self._began > HEADERS_S
-        if not self._waits_for_us():
+        if self.conn.their_state is h11.IDLE:
+            return now - self._began > HEADERS_S
+        if self.conn.their_state is h11.SEND_BODY and not self._waits_for_us():
             return now - self._received > BODY_PART_S or now - self._began > REQUEST_S
         return False
 
     def _waits_for_us(self) -> bool:
         """Return whether the client must wait: the app has not read the data, or not requested the body."""
-        cycle: RequestResponseCycle | None = self.cycle
-        return self.flow.read_paused or (
-            cycle is not None and not cycle.response_complete and cycle.waiting_for_100_continue
-        )
+        return self.flow.read_paused or self.conn.they_are_waiting_for_100_continue
 
     @property
     def _address(self) -> str:
         return self.client[0] if self.client else "-"
-
-
-async def _send_until_close(
-    cycle: RequestResponseCycle, send: ASGISendCallable, message: ASGISendEvent
-) -> None:
-    """Send a part of a response to a client of HTTP/1.0. It knows no chunks: the connection ends with it."""
-    if message["type"] == "http.response.start":
-        names = {name.lower() for name, _ in message.get("headers", ())}
-        if b"content-length" not in names and message["status"] not in (204, 304):
-            cycle.chunked_encoding = False
-            cycle.expected_content_length = sys.maxsize
-    elif (
-        message["type"] == "http.response.body"
-        and not message.get("more_body", False)
-        and cycle.expected_content_length > sys.maxsize // 2  # it has no declared length
-    ):
-        cycle.expected_content_length = len(message.get("body", b""))
-    await send(message)
