@@ -24,12 +24,15 @@ def document(fields: Mapping[str, object]) -> dict[str, Json]:
     >>> document({"timeout": timedelta(seconds=90), "schedule": timedelta(hours=1)})
     {'timeout': '1m30s', 'schedule': 'every 1h'}
     """
-    return {
-        name: f"every {_duration(value)}"
-        if name == "schedule" and isinstance(value, timedelta)
-        else _plain(value)
-        for name, value in fields.items()
-    }
+    try:
+        return {
+            name: f"every {_duration(value)}"
+            if name == "schedule" and isinstance(value, timedelta)
+            else _plain(value)
+            for name, value in fields.items()
+        }
+    except RecursionError:
+        raise InvalidArgument("a value is nested too deeply; flatten it") from None
 
 
 def given_fields(fields: Mapping[str, object]) -> dict[str, Json]:

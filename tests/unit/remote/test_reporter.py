@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from wakeful.client.rest import RestClient
 from wakeful.client.types import ReportResultShape
 from wakeful.errors import InvalidArgument, NotFound, Unavailable, WakefulError
+from wakeful.remote.handlers import Result, run_report
 from wakeful.remote.reporter import ReconnectBackoff, Report, Reporter
+from wakeful.values.json_value import Json
 
 
 class _Server:
@@ -64,3 +67,27 @@ async def test_a_report_is_sent_until_it_is_written_or_refused(
     sending.cancel()
     assert sorted(server.written) == sorted(written.items()), "each outcome is written once"
     assert sorted(done) == ["a", "b"]
+
+
+async def test_a_report_that_is_nested_too_deeply_holds_up_no_others(monkeypatch: pytest.MonkeyPatch):
+    sent: dict[str, str] = {}
+
+    async def request(method: str, path: str, *, body: Any, **_: object) -> Json:
+        sent.update({report["id"]: report["status"] for report in body["runs"]})
+        return {"runs": [{"id": each["id"], "state": each["status"], "code": None} for each in body["runs"]]}
+
+    client = RestClient("http://127.0.0.1:1", "key")
+    monkeypatch.setattr(client._connection, "request", request)
+    reporter = Reporter(client, ReconnectBackoff(0.001, 0.001), lambda error: None, lambda run, attempt: None)
+    deep: dict[str, object] = {}
+    for _ in range(700):
+        deep = {"a": deep}
+    reporter.submit(run_report("a", 1, Result(evidence=deep)))
+    reporter.submit(run_report("b", 1, Result("done")))
+    sending = asyncio.create_task(reporter.run())
+    flushing = asyncio.create_task(reporter.flush())
+    async with asyncio.timeout(30):
+        await asyncio.wait({sending, flushing}, return_when=asyncio.FIRST_COMPLETED)
+    assert not sending.done()
+    sending.cancel()
+    assert sent == {"a": "failed", "b": "succeeded"}
