@@ -58,7 +58,7 @@ def _cases(kind: str) -> list[tuple[str, str, list[object], int]]:
         ("top jobs", top(True, False), ["default", 100, 100], 3 * 3_100),
         ("top agents", top(False, False), ["default", 100, 100], 3 * 30 * (AGENTS + 2)),
         ("top jobs of an agent", top(True, True), ["default", 100, 100, "agent-7"], 3 * 30 * 45),
-        ("owners", reports.OF_OWNERS[kind], ["default", agents, jobs, *DAYS], 3 * 3_100),
+        ("owners", reports.OF_OWNERS, ["default", agents, jobs, *DAYS], 3 * 3_100),
         ("budgets", reports.AGENT_BUDGETS, ["default", LAST, 200], 200),
         ("blocks", reports.JOB_BLOCKS, [LAST, "default", 200], 200),
         ("titles", reports.JOB_TITLES, [jobs], 300),

@@ -41,7 +41,8 @@ from wakeful.store.plans import DueJob, JobPlan
 from wakeful.store.rows import JobFilter
 from wakeful.store.sql.driver import Texts
 from wakeful.store.sqlite import SqliteStore
-from wakeful.store.sqlite.session import Bulk, translate
+from wakeful.store.sqlite.session import Bulk, SqliteSession, translate
+from wakeful.store.sqlite.session import _translate as translate_cached
 
 
 @pytest.fixture
@@ -339,3 +340,28 @@ def test_no_statement_is_newer_than_sqlite_3_33() -> None:
     names = [name for name, _ in _statements()]
     assert {"wakeful.store.sqlite.statements.CLAIM", "wakeful.store.sql.accounts.DELETE_AGENT"} <= {*names}
     assert [(name, text) for name, text in _statements() if NEWER.search(text)] == []
+
+
+def test_no_statement_searches_a_list_once_for_each_row() -> None:
+    """A batch has thousands of outcomes, and nobody else writes until it is stored."""
+    assert [name for name, text in _statements() if re.search(r"json_extract\(\?|char\(36\)", text)] == []
+
+
+async def test_lists_of_the_same_length_are_a_table() -> None:
+    statement = """
+        SELECT a, b, c, $5::text FROM unnest($2::text[], $3::integer[], $4::float8[]) t (a, b, c)
+        WHERE a <> $1"""
+    session = SqliteSession(sqlite3.connect(":memory:"))
+    rows = [("a", 1, 0.5), ("b", None, None), ("5", 2**62, 1e300), ('"\\é', 0, -0.25)]
+    lists = map(list, zip(*rows, strict=True))
+    assert await session.rows(statement, "no", *lists, "end") == [(*row, "end") for row in rows]
+    assert await session.rows(statement, "no", [], [], [], "end") == []
+    with pytest.raises(ValueError, match="shorter"):
+        await session.rows(statement, "no", ["a", "b"], [1], [0.5], "end")
+
+
+def test_searches_do_not_fill_the_memory() -> None:
+    """Each length of a searched text makes another statement."""
+    for length in range(10_000):
+        translate(f"SELECT id FROM jobs WHERE substr(name, 1, {length}) = $1")
+    assert translate_cached.cache_info().currsize < 5_000

@@ -9,19 +9,11 @@ from wakeful.store.sql.base import SqlBase
 from wakeful.store.sql.driver import SqlSession
 from wakeful.store.stats import HolderRow, WorkerRow
 
-#: the primary key: a range of days, once for each owner. char(36) is the dollar sign of a path, which would
-#: become the mark of a parameter
-OF_OWNERS: Final = {
-    "postgresql": """
+#: the primary key: a range of days, once for each owner
+OF_OWNERS: Final = """
     SELECT s.agent, s.job, s.day, s.tokens, s.cost FROM unnest($2::text[], $3::text[]) o (agent, job)
-    JOIN spending s
-        ON s.workspace = $1 AND s.agent = o.agent AND s.job = o.job AND s.day BETWEEN $4 AND $5""",
-    "sqlite": """
-    SELECT s.agent, s.job, s.day, s.tokens, s.cost FROM json_each($2) a
-    CROSS JOIN spending s
-        ON s.workspace = $1 AND s.agent = a.value
-        AND s.job = json_extract($3, char(36) || '[' || a.key || ']') AND s.day BETWEEN $4 AND $5""",
-}
+    /*+ CROSS */ JOIN spending s
+        ON s.workspace = $1 AND s.agent = o.agent AND s.job = o.job AND s.day BETWEEN $4 AND $5"""
 #: the primary key of agents: a range of it; that of spending for each
 AGENT_BUDGETS: Final = """
     SELECT a.name, a.budget, coalesce(s.tokens, 0), coalesce(s.cost, 0.0) FROM agents a
@@ -136,11 +128,11 @@ async def top(
 
 
 async def spending(
-    session: SqlSession, kind: str, workspace: str, owners: Sequence[tuple[str, str]], days: DayRange
+    session: SqlSession, workspace: str, owners: Sequence[tuple[str, str]], days: DayRange
 ) -> list[SpendingRow]:
     """Return what these owners used on each day."""
     agents, jobs = [agent for agent, _ in owners], [job for _, job in owners]
-    rows = await session.rows(OF_OWNERS[kind], workspace, agents, jobs, *days)
+    rows = await session.rows(OF_OWNERS, workspace, agents, jobs, *days)
     return [SpendingRow(*row) for row in rows]
 
 
@@ -198,7 +190,7 @@ class SqlReports(SqlBase):
         self, workspace: str, owners: Sequence[tuple[str, str]], days: DayRange
     ) -> list[SpendingRow]:
         """Return what these owners (agent, job) used on each day."""
-        return await self._read(spending, self._driver.kind, workspace, owners, days) if owners else []
+        return await self._read(spending, workspace, owners, days) if owners else []
 
     async def top_agents(
         self, workspace: str, days: DayRange, per_day: int, limit: int

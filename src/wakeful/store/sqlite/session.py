@@ -12,9 +12,9 @@ import re
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import chain, count
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from wakeful.store.sql.driver import Duplicate, Row, Statement
 
@@ -100,11 +100,29 @@ class SqliteSession:
         """Do nothing: SQLite has one writer at a time."""
 
     def _execute(self, statement: Statement, args: Sequence[object]) -> sqlite3.Cursor:
-        values = [json.dumps(each) if isinstance(each, list) else each for each in args]
-        return self._db.execute(translate(statement), values)
+        text, tables, parameters = _translate(statement)
+        values: list[Any] = list(args)
+        for first, *others in tables:
+            values[first] = list(zip(values[first], *(values[other] for other in others), strict=True))
+            for other in others:
+                values[other] = None
+        if tables:
+            values = values[:parameters]
+        return self._db.execute(
+            text, [json.dumps(each) if isinstance(each, list) else each for each in values]
+        )
 
 
-@cache
+class _Translation(NamedTuple):
+    """A statement of SQLite."""
+
+    text: str
+    #: the positions of lists of the same length: the first becomes a list of rows, the others are not used
+    tables: tuple[tuple[int, ...], ...]
+    #: how many parameters it has
+    parameters: int
+
+
 def translate(statement: Statement) -> str:
     """Return a statement of PostgreSQL as one of SQLite.
 
@@ -112,25 +130,40 @@ def translate(statement: Statement) -> str:
     'SELECT id FROM runs WHERE id IN (SELECT value FROM json_each(?1)) AND at > ?2'
     >>> translate("SELECT id FROM runs /*+ INDEXED BY runs_dead */ WHERE dead")
     'SELECT id FROM runs INDEXED BY runs_dead WHERE dead'
-    >>> translate("SELECT a, b FROM unnest($1::text[], $2::integer[]) t (a, b)")
-    "SELECT a, b FROM (SELECT value AS a, json_extract(?2, '$[' || key || ']') AS b FROM json_each(?1)) t"
+    >>> translate("SELECT a FROM unnest($1::text[]) t (a)")
+    'SELECT a FROM (SELECT value AS a FROM json_each(?1)) t'
+
+    Several lists become one of rows: to find the same place of another list takes longer, the longer it is.
+
+    >>> translate("SELECT a, b FROM unnest($1::text[], $2::integer[]) t (a, b)").partition(" FROM (")[2]
+    "SELECT json_extract(value, '$[0]') AS a, json_extract(value, '$[1]') AS b FROM json_each(?1)) t"
     """
+    return _translate(statement).text
+
+
+#: More than there are statements without those that searches make, each for its filters.
+@lru_cache(maxsize=2_000)
+def _translate(statement: Statement) -> _Translation:
+    tables: list[tuple[int, ...]] = []
+
+    def table(unnest: re.Match[str]) -> str:
+        numbers, name, columns = re.findall(r"\$(\d+)", unnest[1]), unnest[2], unnest[3].split(", ")
+        listed = [f"value AS {column}" for column in columns]
+        if len(numbers) > 1:
+            tables.append(tuple(int(number) - 1 for number in numbers))
+            listed = [
+                f"json_extract(value, '$[{place}]') AS {column}" for place, column in enumerate(columns)
+            ]
+        return f"(SELECT {', '.join(listed)} FROM json_each(?{numbers[0]})) {name}"
+
     text = statement if isinstance(statement, str) else statement.sqlite
     text = re.sub(r"/\*\+ ([A-Z]+( BY \w+)?) \*/", r"\1", text)
     text = re.sub(r"= ANY\(\$(\d+)::\w+\[\]\)", r"IN (SELECT value FROM json_each(?\1))", text)
-    text = re.sub(r"unnest\(([^()]+)\)\s+(\w+) \(([^()]+)\)", _table, text)
+    text = re.sub(r"unnest\(([^()]+)\)\s+(\w+) \(([^()]+)\)", table, text)
     text = re.sub(r"\bstring_agg\(", "group_concat(", text)
     text = re.sub(r"\bstrpos\(", "instr(", text)
     text = re.sub(r"\bleast\(", "min(", text)
     text = re.sub(r"\s+FOR (NO KEY UPDATE|UPDATE|KEY SHARE|SHARE)( OF \w+)?( SKIP LOCKED)?", "", text)
-    return re.sub(r"\$(?=\d)", "?", re.sub(r"::\w+", "", text))
-
-
-def _table(unnest: re.Match[str]) -> str:
-    """Return the table of lists of the same length, each a parameter."""
-    numbers, name, columns = re.findall(r"\$(\d+)", unnest[1]), unnest[2], unnest[3].split(", ")
-    first, *others = zip(numbers, columns, strict=True)
-    listed = "".join(
-        f", json_extract(?{number}, '$[' || key || ']') AS {column}" for number, column in others
-    )
-    return f"(SELECT value AS {first[1]}{listed} FROM json_each(?{first[0]})) {name}"
+    text = re.sub(r"\$(?=\d)", "?", re.sub(r"::\w+", "", text))
+    parameters = max(map(int, re.findall(r"\?(\d+)", text)), default=0)
+    return _Translation(text, tuple(tables), parameters)
