@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.databases import Database
 from tests.support.factories import DAY, MINUTE, NOW, SECOND, FalseClock, alone, ended, given_held, look
 from tests.support.interruptions import cancel_at_each_await, fail_at_each_call
 from tests.support.waiting import PATIENCE
@@ -182,6 +183,14 @@ async def test_a_delivery_is_pruned_with_its_run(store: Store) -> None:
     assert await store.prune(NOW + DAY, 100) == 1
     assert await store.run(run.id) is None
     assert await store.take_deliveries(NOW + DAY, "w1", NOW + 2 * DAY, 10) == ([], 0)
+
+
+async def test_a_delivery_whose_run_was_deleted_by_hand_holds_up_no_other(database: Database) -> None:
+    store = await database.connect()
+    gone, run = await _said(store, "gone"), await _said(store)
+    await database.execute(f"DELETE FROM runs WHERE id = '{gone.id}'")
+    assert [each.run_id for each in await _take(store)] == [run.id]
+    assert await _take(store) == []
 
 
 async def test_finishing_no_deliveries_is_a_no_op(store: Store) -> None:

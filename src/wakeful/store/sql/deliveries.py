@@ -113,7 +113,8 @@ async def take_deliveries(
     await session.execute(TAKE, due, worker, until_ms, now_ms)
     found = [TakenDelivery(*row) for row in await session.rows(TAKEN, due)]
     taken = {each.run_id: each for each in found}
-    return [taken[run_id] for run_id in due], timed_out
+    # A row without its run, which was deleted by hand, is not sent: it times out.
+    return [taken[run_id] for run_id in due if run_id in taken], timed_out
 
 
 async def finish_deliveries(
