@@ -197,3 +197,11 @@ async def test_concurrent_replays_replay_each_dead_letter_once(database: Databas
     )
     assert sorted(str(run.replay_of) for runs in created for run in runs) == ids
     assert await _dead(stores[0]) == []
+
+
+async def test_dead_letters_are_listed_from_an_id_on(store: Store) -> None:
+    digest = await given_job(store)
+    ids = await _dead_letters(store, digest, 4)
+    since = RunFilter("default", dead=True, since=ids[1], before=ids[3])
+    for only in (since, since._replace(agent=digest.agent), since._replace(job_id=digest.id)):
+        assert [run.id for run in await store.runs(only)] == [ids[2], ids[1]]

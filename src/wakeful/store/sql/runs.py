@@ -165,7 +165,7 @@ def list_runs(only: RunFilter) -> tuple[Texts, list[Value]]:
 def _list_dead_runs(only: RunFilter) -> tuple[Texts, list[Value]]:
     """Return the statement for dead letters. runs_dead or runs_dead_of_agent: a range of it, backwards."""
     found, owner, index = _dead(only.workspace, only.agent)
-    found.add(_comparison(owner, ">", found.mark(_FIRST)))
+    found.add(_comparison(owner, ">=", found.mark(only.since or _FIRST)))
     found.add(_comparison(owner, "<", found.mark(only.before or _LAST)))
     found.compare("trigger", "=", only.trigger)
     found.among(only.states)
