@@ -134,6 +134,12 @@ async def test_labels_match_exactly_whatever_their_length_and_characters(lists: 
     assert await lists.names(labels=(("team", "web"), ("x", "y"))) == "cherry"
 
 
+async def test_labels_that_cannot_be_read_are_found_by_no_filter(lists: Lists) -> None:
+    await lists.store.create_jobs([job("torn", labels='{"team":"ops"')])
+    assert await lists.names(labels=(("team", "ops"),)) == "apple fig"
+    assert await lists.names(q="torn") == "torn"
+
+
 async def test_filters_combine(lists: Lists) -> None:
     assert await lists.names(q="a", state="active", schedule_kind="cron") == "apple grape"
     assert await lists.names(state="failing", agent="ada") == ""

@@ -84,8 +84,8 @@ _TARGET_KIND: Final = Texts(
 _LABELS: Final = "coalesce(j.short_labels, (SELECT l.labels FROM jobs l WHERE l.id = j.id))"
 #: That a job has a label, by the mark of its name and a condition on its value.
 _HAS_LABEL: Final = Texts(
-    sqlite="""(j.labels <> '{{}}' AND EXISTS (
-        SELECT 1 FROM json_each(j.labels) l WHERE l.key = {name} AND l.value {value}))""",
+    sqlite="""CASE WHEN j.labels <> '{{}}' AND json_valid(j.labels) THEN EXISTS (
+        SELECT 1 FROM json_each(j.labels) l WHERE l.key = {name} AND l.value {value}) END""",
     postgresql=f"""CASE WHEN {_LABELS} = '{{{{}}}}' THEN false
         ELSE text_at({_LABELS}, ARRAY[{{name}}::text], NULL) {{value}} END""",
 )
