@@ -17,15 +17,13 @@ from wakeful.store.postgres.outcomes import finish
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.waiting_runs import cancel
 from wakeful.store.row_mapping import view_of_new_run
-from wakeful.store.rows import DeadLetter, RunView
+from wakeful.store.rows import RunView
 from wakeful.store.sql.new_runs import hold_jobs
 from wakeful.store.sql.runs import lock_run, read_run
 from wakeful.values.clock import Clock
 from wakeful.values.ids import is_id
 
 if TYPE_CHECKING:
-    from asyncpg import Record
-
     from wakeful.store.postgres.connection import Db, TransactionEvents
 
 #: live_runs_of_job and the runs' primary key: running and retrying runs, and those that wait for their
@@ -115,8 +113,3 @@ async def complete_run(
                 events.publish(f"stop:{finished.run_id}:{finished.attempt}")
             return True
     return False
-
-
-def _dead_letter(row: Record) -> DeadLetter:
-    *columns, policy, work = row
-    return DeadLetter(RunView(*columns), policy, work)

@@ -352,7 +352,7 @@ OUTCOME_FIELDS: Final = (
 )
 # The fence is run, attempt and worker; the worker is NULL while the run awaits its callback. A pull run that
 # is retried waits for an executor as long as the first time. Its job may have got another target meanwhile
-# (`pull_statements.FOLLOW`).
+# (`waiting_runs.FOLLOW`).
 _FINISH: Final = """
     WITH done AS (
         UPDATE runs r SET state = o.state, started_at = o.started_at,

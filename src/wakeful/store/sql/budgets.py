@@ -5,7 +5,7 @@
   agent and a job of a workspace; the job '' stands for the whole agent, the agent '' for the whole workspace.
 - `budget_blocks`: caps that are reached. Budgets belong to jobs (in their `work`), agents and workspaces.
   Whenever use is added, or a budget changes, the budgets concerned are checked in the same transaction.
-  Topic: `holds`.
+  Topic: `budget_blocks`.
 - `reservations`: what running attempts under a budget have reserved, and what they have used so far.
 
 Alert events and cool-downs: `incidents`. What runs used: `usage`.

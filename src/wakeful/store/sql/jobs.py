@@ -258,29 +258,30 @@ def count_statement(only: JobFilter, most: int) -> tuple[Texts, list[Value]]:
     return Texts(f"SELECT count(*) FROM ({lite}) k", f"SELECT count(*) FROM ({great}) k"), found.args
 
 
-_job_row: Final = reader(JobRow)
+#: makes a job of its columns
+job_row: Final = reader(JobRow)
 
 
 async def job(session: SqlSession, workspace: str, agent: str, name: str) -> JobRow | None:
     """Return the job of that name, unless deleted."""
     row = await session.row(JOB, workspace, agent, name)
-    return None if row is None else _job_row(row)
+    return None if row is None else job_row(row)
 
 
 async def job_by_id(session: SqlSession, job_id: str, deleted: bool = False) -> JobRow | None:
     """Return the job of that id, unless deleted; with `deleted` also then."""
     row = await session.row(ANY_JOB_BY_ID if deleted else JOB_BY_ID, job_id) if is_id(job_id) else None
-    return None if row is None else _job_row(row)
+    return None if row is None else job_row(row)
 
 
 async def jobs_by_ids(session: SqlSession, ids: Sequence[str]) -> list[JobRow]:
     """Return those of these jobs that exist and are not deleted, in any order."""
-    return [_job_row(row) for row in await session.rows(JOBS_BY_IDS, list(filter(is_id, ids)))]
+    return [job_row(row) for row in await session.rows(JOBS_BY_IDS, list(filter(is_id, ids)))]
 
 
 async def schedules(session: SqlSession, instance_id: str) -> list[JobRow]:
     """Return the jobs of the schedules of an instance, by origin and id."""
-    return [_job_row(row) for row in await session.rows(SCHEDULES, instance_id)]
+    return [job_row(row) for row in await session.rows(SCHEDULES, instance_id)]
 
 
 async def jobs(session: SqlSession, only: JobFilter) -> list[JobRow]:
@@ -292,7 +293,7 @@ async def jobs(session: SqlSession, only: JobFilter) -> list[JobRow]:
             return []
         few = found < FEW
     statement, args = list_jobs(only, few)
-    return [_job_row(row) for row in await session.rows(statement, *args)]
+    return [job_row(row) for row in await session.rows(statement, *args)]
 
 
 async def count_jobs(session: SqlSession, only: JobFilter, most: int) -> int:

@@ -12,7 +12,6 @@ from wakeful.run.consequences import JOB_DELETED, JOB_DISABLED, Withdrawal
 from wakeful.run.run import NewRun
 from wakeful.run.usage import utc_day
 from wakeful.store.accounts import AgentChanged, AgentRow, Inherited, InheritingChange
-from wakeful.store.columns import reader
 from wakeful.store.internal_jobs import IN_SQL
 from wakeful.store.job_changes import precheck_edit
 from wakeful.store.quotas import (
@@ -30,7 +29,7 @@ from wakeful.store.quotas import (
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sql import accounts, prechecks
 from wakeful.store.sql.incidents import close_of_jobs
-from wakeful.store.sql.jobs import job, job_by_id, jobs_by_ids
+from wakeful.store.sql.jobs import job, job_by_id, job_row, jobs_by_ids
 from wakeful.store.sql.new_runs import check_written
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents, begin_again
@@ -70,7 +69,6 @@ LIVE_OF_WORKSPACE: Final = f"""
     SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_name
         WHERE workspace = ? AND deleted_at IS NULL AND name NOT IN ({IN_SQL})
         AND instance_id IS NULL LIMIT ? + 1)"""
-job_row: Final = reader(JobRow)
 
 
 def add_agents(

@@ -30,12 +30,12 @@ from wakeful.store.job_changes import ended_jobs, overdue_runs
 from wakeful.store.rows import AttemptView
 from wakeful.store.sql import budgets, chains, history, incidents, prechecks, verifications
 from wakeful.store.sql.deliveries import add_deliveries, add_emitted
+from wakeful.store.sql.jobs import job_row
 from wakeful.store.sql.new_runs import check_written
 from wakeful.store.sql.usage import add_usage, read_owners
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents, begin_again
 from wakeful.store.sqlite.insert_runs import write_runs
-from wakeful.store.sqlite.jobs import job_row
 from wakeful.store.sqlite.mailbox import expose
 from wakeful.store.sqlite.session import SqliteSession
 from wakeful.store.sqlite.signal_outcomes import StoredFacts, read_facts, write_directives

@@ -29,9 +29,10 @@ from wakeful.store.quotas import QuotaOwner
 from wakeful.store.row_mapping import changed_row, job_to_row, schedule_key
 from wakeful.store.rows import JobRow
 from wakeful.store.sql.instances import CLASS_COLUMNS, instance_limits, read_class, room
+from wakeful.store.sql.jobs import job_row
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
-from wakeful.store.sqlite.jobs import create_jobs, delete_job, job_row, write_change
+from wakeful.store.sqlite.jobs import create_jobs, delete_job, write_change
 from wakeful.store.sqlite.mailbox import add_signals, known_signals, remember
 from wakeful.store.sqlite.session import SqliteSession
 from wakeful.store.sqlite.waiting_runs import cancel

@@ -272,7 +272,7 @@ SUCCEED_WITH_RESPONSE: Final = Bulk(
     shared=1,
 )
 # A pull run that is retried waits for an executor as long as the first time. Its job may have got another
-# target meanwhile (`pull_statements.FOLLOW`).
+# target meanwhile (`waiting_runs.FOLLOW`).
 FINISH: Final = f"""
     UPDATE runs SET is_pull = iif(:retrying, claim_timeout_ms IS NOT NULL, is_pull),
         claim_deadline = coalesce(claim_timeout_ms + iif(:retrying, :due_ms, NULL), claim_deadline),
