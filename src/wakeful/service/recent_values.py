@@ -44,7 +44,11 @@ class RecentValues(Generic[K, V]):
         if kept is not None and abs(now_ms - kept[0]) < self._keep_ms:
             return kept[1]
         forgotten = self._forgotten
-        value = await read()
+        try:
+            value = await read()
+        except BaseException:
+            self._values.drop(key)  # it may be gone: do not use it again if the clock is set back
+            raise
         if forgotten == self._forgotten:
             self._values.put(key, (now_ms, value), self._weigh(value))
         return value
