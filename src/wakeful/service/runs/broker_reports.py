@@ -23,8 +23,8 @@ from wakeful.service.runs.completions import (
     JobOfRun,
     Reported,
     conclude_report,
-    job_from_row,
     job_of_run,
+    read_job_of_run,
     write_report,
     write_reports,
 )
@@ -97,7 +97,7 @@ class BrokerReports:
                 if run is None or run.job_id not in jobs:
                     results[report.run_id] = await self._apply(kind, report)
                     continue
-                job = job_from_row(jobs[run.job_id])
+                job = read_job_of_run(jobs[run.job_id])
                 why = _refusal(kind, report, run, job)
                 if why is not None:
                     results[report.run_id] = self._refuse(kind, report, why, run)

@@ -112,10 +112,10 @@ class JobOfRun(NamedTuple):
 
 async def job_of_run(store: Store, run: RunView) -> JobOfRun:
     """Return the job of a run; the defaults for a run without one."""
-    return job_from_row(await store.job_by_id(run.job_id, deleted=True) if run.job_id else None)
+    return read_job_of_run(await store.job_by_id(run.job_id, deleted=True) if run.job_id else None)
 
 
-def job_from_row(row: JobRow | None) -> JobOfRun:
+def read_job_of_run(row: JobRow | None) -> JobOfRun:
     """Return a job with its policy and work; the defaults for None."""
     if row is None:
         return JobOfRun(None, DEFAULT_POLICY, NO_WORK)

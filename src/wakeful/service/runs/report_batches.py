@@ -19,8 +19,8 @@ from wakeful.service.runs.completions import (
     check_completable,
     check_status,
     conclude_report,
-    job_from_row,
     not_completable,
+    read_job_of_run,
     read_outcome,
     write_reports,
 )
@@ -78,7 +78,7 @@ class ReportBatches:
                     results[index] = await self._complete_one(principal, workspace, report)
                     continue
                 check_status(report)
-                job = job_from_row(jobs.get(run.job_id or ""))
+                job = read_job_of_run(jobs.get(run.job_id or ""))
                 check_completable(run, job.work, report.attempt)
                 finished = conclude_report(run, job, read_outcome(report), now_ms)
                 claimed.setdefault(run.worker or "", []).append((index, report, finished))
