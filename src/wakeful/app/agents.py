@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, overload
+from typing import Any, overload
 
 from wakeful.app.jobs import plain_fields
 from wakeful.client.admin import Agents as ClientAgents
@@ -30,8 +30,6 @@ from wakeful.service.serializers import (
 from wakeful.service.services import Services
 from wakeful.signal.signals import Signal
 from wakeful.store.instances import InstanceView
-
-_PAGE: Final = 200
 
 
 class Agents(ClientAgents):

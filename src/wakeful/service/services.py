@@ -110,7 +110,6 @@ class RunArea(RunService):
     def __init__(self, shared: Shared) -> None:
         store, accounts, telemetry = shared.store, shared.accounts, shared.telemetry
         super().__init__(store, accounts, shared.budgets, telemetry)
-        self.executors = shared.executors
         self.broker_reports = BrokerReports(store, telemetry, shared.metrics.record_report)
         shared.launchers.receive_reports(self.broker_reports.apply)
         self.dead_letters = DeadLetterService(store, accounts, self)

@@ -55,7 +55,7 @@ class Turn(NamedTuple):
     #: None: the run is deleted
     state: str | None
     usage: str | None
-    #: what was said: the stored text of `agents.sessions.payload_of`
+    #: what was said: the stored text of `agents.sessions.turn_payload`
     payload: str | None = None
 
 
