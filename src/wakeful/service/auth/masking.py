@@ -24,7 +24,10 @@ FIELDS: Final = ("target", "precheck", "verify")
 #: Every value in these objects is masked.
 _OBJECTS: Final = frozenset({"headers", "env"})
 _ADDRESSES: Final = frozenset({"url", "servers", "broker"})
-_CREDENTIAL: Final = re.compile(r"secret|token|passw|api_?key|authorization|credential", re.IGNORECASE)
+#: `unreadable` has stored text that is not JSON (`json_from_text`).
+_CREDENTIAL: Final = re.compile(
+    r"secret|token|passw|api_?key|authorization|credential|^unreadable$", re.IGNORECASE
+)
 
 
 def sees_credentials(principal: Principal) -> bool:
@@ -53,9 +56,10 @@ def mask_alerts(value: Json) -> Json:
     >>> mask_alerts({"url": "https://hooks.example.com/services/T0/B0/abc", "failures": 3})
     {'url': 'https://hooks.example.com/***', 'failures': 3}
     """
-    if not isinstance(value, dict) or not isinstance(value.get("url"), str):
-        return value
-    return {**value, "url": _host_alone(str(value["url"]))}
+    shown = mask_value(value)
+    if not isinstance(value, dict) or not isinstance(shown, dict) or not isinstance(value.get("url"), str):
+        return shown
+    return {**shown, "url": _host_alone(str(value["url"]))}
 
 
 def mask_job(definition: Definition) -> dict[str, Json]:

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from wakeful.errors import InvalidArgument
+from wakeful.service.auth.access import Principal
 from wakeful.service.auth.masking import mask_value, unmask
+from wakeful.service.serializers import serialize_agent, serialize_workspace
+from wakeful.store.accounts import AgentRow, WorkspaceRow
 
 CELERY: dict[str, Any] = {"kind": "celery", "task": "app.report"}
 CHAT: dict[str, Any] = {"kind": "chat", "url": "https://a.example/v1", "model": "m"}
@@ -46,3 +49,13 @@ def test_numbers_beside_credentials_are_shown():
     target = {**CHAT, "options": {"max_tokens": 5, "stop_token_ids": [1, 2]}}
     assert mask_value(target) == target
     assert unmask({"target": target})["target"] is target
+
+
+def test_stored_text_that_cannot_be_read_is_shown_to_admins_only():
+    text = '{"url":"https://me:pw@a.example/abc","headers":{"x-key":"abc"'
+    agent = AgentRow("default", "news", text, None, True, None, None, "", 1, 0, 0, alerts=text)
+    workspace = WorkspaceRow("default", None, "", 0, 0, alerts=text)
+    for role, seen in (("admin", True), ("member", False), ("viewer", False)):
+        principal = Principal("key:1", role, None)  # type: ignore[arg-type]
+        shown = [serialize_agent(principal, agent), serialize_workspace(principal, workspace)]
+        assert bool(re.search("abc|pw", json.dumps(shown))) is seen
