@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from typing import Final, NamedTuple
 
 from wakeful.document.fields import DECLARED, OTHER, Field
@@ -217,6 +218,8 @@ def control_text(form: str, value: Json) -> str:
         return ""
     if form == "duration" and isinstance(value, int):
         return format_duration(value)
+    if form == "number" and isinstance(value, float):  # form_fields.js reads no exponents
+        return f"{Decimal(repr(value)):f}"
     if form == "lines" and isinstance(value, list):
         return "\n".join(str(each) for each in value)
     if form == "pairs" and isinstance(value, dict):

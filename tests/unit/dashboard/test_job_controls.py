@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 import pytest
 
 from wakeful.dashboard.job_controls import field_control, groups, placed_controls, target_control
@@ -79,3 +82,13 @@ def test_a_target_is_shown_in_its_controls_or_as_json():
         assert other.chosen == "json"
     for argument in ("", " a", "a\n", "a\nb"):
         assert target_control({"kind": "command", "argv": ["a", argument]}, None).chosen == "json"
+
+
+@pytest.mark.parametrize("number", [0, 2, 0.7, 1.0, 0.00005, 1e-7, 1e22])
+def test_a_number_is_shown_as_the_form_reads_it(number: float):
+    chat: dict[str, Json] = {"kind": "chat", "url": "https://a.example", "model": "m", "temperature": number}
+    control = target_control(chat, None)
+    parts = next(kind.parts for kind in control.kinds if kind.kind == "chat")
+    text = next(part.value for part in parts if part.name == "temperature")
+    assert re.fullmatch(r"-?\d+(\.\d+)?", text)  # as form_fields.js has it; other text is sent as text
+    assert json.loads(text) == number
