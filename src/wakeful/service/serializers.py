@@ -143,8 +143,8 @@ def serialize_job(
     definition = job.definition
     origin, key = definition.work.origin, job.schedule_key
     content: JsonObject = {
-        **(write_definition(definition) if sees_credentials(principal) else mask_job(definition)),
         **JOB_STATE.to_json(job),
+        **(write_definition(definition) if sees_credentials(principal) else mask_job(definition)),
         "explain": explain_job(definition),
         "origin": None if origin is None else {**origin._asdict()},
         "depth": definition.work.depth,
