@@ -14,6 +14,7 @@ from wakeful.dashboard.formats import STATES, at, duration, local, money, state_
 from wakeful.dashboard.run_items import RunItem, bar_title, run_items
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import JobRecord
+from wakeful.job.target_kinds import find_kind
 from wakeful.run.run import RunState
 from wakeful.service.jobs.job_details import CHARTED
 from wakeful.service.jobs.job_snippets import minimal, write_texts
@@ -58,6 +59,7 @@ async def _overview(page: PageRequest, job: JobRecord) -> dict[str, Any]:
     counts = await services.admin.figures.job_days(principal, workspace, job.agent, job.id, days)
     charted = run_items(details.runs, page.now_ms)
     day_list = day_items(counts, page.now_ms, days)
+    kind = find_kind(job.definition.work.own_target)
     return {
         "details": details,
         "incidents": await services.admin.incidents.list(
@@ -65,7 +67,7 @@ async def _overview(page: PageRequest, job: JobRecord) -> dict[str, Any]:
         ),
         "state": "active" if job.enabled else "paused" if job.disabled_reason == "paused" else "disabled",
         "explained": explain_job(job.definition),
-        "webhook": (job.definition.work.own_target or {}).get("kind") == "webhook",
+        "is_signed": kind is not None and kind.is_signed,
         "days": days,
         "day_list": [day for day in reversed(day_list) if day.counts],
         "day_bars": day_bars(
