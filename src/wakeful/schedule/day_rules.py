@@ -30,9 +30,9 @@ _FULL_NAMES: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "s
 _GROUPS: Final = {"weekend": (5, 6), "weekends": (5, 6), "weekday": range(5), "weekdays": range(5)}
 _MONTH_DAY: Final = re.compile(r"([0-9]{2})-([0-9]{2})")
 _LEAP_YEAR: Final = 2024
-_MINUTES: Final = 1440
 
 Window = tuple[int, int]
+"""Consecutive minutes of a day: the first, and the one after the last."""
 
 
 def parse_hours(text: str) -> str:
@@ -82,9 +82,6 @@ def _clock_text(minute: int) -> str:
 def _read(hours: str) -> tuple[int, int]:
     """Return the first minute of the day and the one after the last, of hours in their normal form."""
     return int(hours[:2]) * 60 + int(hours[3:5]), int(hours[6:8]) * 60 + int(hours[9:])
-
-
-"""Consecutive minutes of a day: the first, and the one after the last."""
 
 
 def read_weekdays(text: str) -> tuple[str, int] | None:
@@ -152,7 +149,7 @@ class CronRule:
         """The windows of a day that it matches."""
         minutes = _minutes_of_day(self.expression.hours, self.expression.minutes)
         found: list[Window] = []
-        for minute in range(_MINUTES):
+        for minute in range(_DAY):
             if not minutes >> minute & 1:
                 continue
             if found and found[-1][1] == minute:
@@ -164,7 +161,7 @@ class CronRule:
     @property
     def all_day(self) -> bool:
         """Whether it matches every minute of its days."""
-        return self.windows == ((0, _MINUTES),)
+        return self.windows == ((0, _DAY),)
 
     def contains(self, hours: CronField, minutes: CronField) -> bool:
         """Return whether it matches all times of day of these fields."""
