@@ -2,8 +2,8 @@
 
 `may_start` decides it by what is known without a query. It is called by the planner for a tick, by the
 worker for an attempt, by the services for a claim of an executor and for a request (manual run, backfill,
-replay, wake, message), and by `run_factory` for a follow-up run. An attempt under a budget also needs a
-reservation (`wakeful.launch.budgets`), whatever started its run.
+replay, wake, message), and by `wakeful.run.factory` for a follow-up run. An attempt under a budget also
+needs a reservation (`wakeful.launch.budgets`), whatever started its run.
 
 A requirement is a name and the lowest version: `function:digest` for a function, `agent:WORKSPACE/AGENT`
 for the class of an agent, `celery` for any Celery app, `celery:APP` for the app of that name, and '' for a

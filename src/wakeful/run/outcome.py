@@ -129,7 +129,7 @@ class Verification(NamedTuple):
 
     #: compact JSON of the job's `verify`
     verify: str
-    #: what a process must have to do it (`capabilities.Requirement`)
+    #: what a process must have to do it (`start_rules.Requirement`)
     requires: str = ""
     #: when it is due, from now: for `manual`, how long a person has to confirm the run
     delay_ms: int = 0

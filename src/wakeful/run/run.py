@@ -195,7 +195,7 @@ class NewRun(NamedTuple):
     payload: str | None
     #: of a pull run, how long it waits for an executor each time it is due; None: a worker takes the run
     claim_timeout_ms: int | None = None
-    #: what a process must have to take it (`capabilities.Requirement`): a name, '' for nothing, and the
+    #: what a process must have to take it (`start_rules.Requirement`): a name, '' for nothing, and the
     #: lowest version of it
     requires: str = ""
     requires_version: int = 0

@@ -249,7 +249,7 @@ class RunView(NamedTuple):
     failed_attempts: int = 0
     #: the status of the target's response to the last attempt, if it has one
     response_code: int | None = None
-    #: what a process must have to take it (`capabilities.Requirement`)
+    #: what a process must have to take it (`start_rules.Requirement`)
     requires: str = ""
     requires_version: int = 0
     #: of a signal run: its instance, the type of the signal, and the signals that went out as a JSON array

@@ -160,7 +160,7 @@ class SqlRunning(SqlBase):
     async def record_check(
         self, run_id: str, attempt: int, worker: str, context: str | None, precheck: str
     ) -> bool:
-        """Write the context of a run, and what its precheck decided (`prechecks.checked_to_text`).
+        """Write the context of a run, and what its precheck decided (`prechecks.check_to_text`).
 
         False, and nothing is written, if the run is not running under this worker and attempt. The state of
         the precheck, and `once`, take effect with the outcome (`Finished.checked`).
