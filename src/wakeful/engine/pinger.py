@@ -86,8 +86,24 @@ async def _request(address: str) -> int:
             location = response.header(b"location")
             if response.status not in _REDIRECTS or location is None:
                 return response.status
-            url = url.join(URL(location))
+            url = _redirect(url, location)
         raise HttpError(f"more than {_MAX_REDIRECTS} redirects")
     finally:
         await client.close()
         await resolver.close()
+
+
+def _redirect(url: URL, location: str) -> URL:
+    """Return the URL of a redirect. The credentials of a URL go with it to the same origin.
+
+    >>> str(_redirect(URL("https://me:pw@a.example/ping"), "https://a.example/ping/"))
+    'https://me:pw@a.example/ping/'
+    >>> str(_redirect(URL("https://me:pw@a.example/ping"), "https://b.example/ping"))
+    'https://b.example/ping'
+    """
+    to = url.join(URL(location))
+    if url.user is None or to.user is not None or (to.scheme, to.host, to.port) != (
+        url.scheme, url.host, url.port,
+    ):  # fmt: skip
+        return to
+    return to.with_user(url.user).with_password(url.password)
