@@ -55,10 +55,12 @@ ADMINISTRATOR = "wakeful tests"
 #: What must be as in a new database: the schema and its owners, settings, statistics, and no connections.
 _STATE = f"""
     SELECT
-        (SELECT array_agg((oid, relkind, relacl, relpages, reltuples, relrowsecurity)::text ORDER BY oid)
-            FROM pg_class WHERE oid >= 16384)::text,
+        (SELECT array_agg((oid, relname, relowner, relkind, relacl, relpages, reltuples, relrowsecurity,
+            reloptions)::text ORDER BY oid) FROM pg_class WHERE oid >= 16384)::text,
         (SELECT (count(*), sum(hashtext((attrelid, attnum, attname, atttypid, attnotnull, atthasdef)::text)))
             FROM pg_attribute WHERE attrelid >= 16384)::text,
+        (SELECT (count(*), sum(hashtext(adbin::text))) FROM pg_attrdef)::text,
+        (SELECT (count(*), max(oid)) FROM pg_type)::text,
         (SELECT array_agg(indexrelid ORDER BY indexrelid) FROM pg_index WHERE indexrelid >= 16384)::text,
         (SELECT (count(*), max(oid)) FROM pg_constraint)::text,
         (SELECT (count(*), max(oid)) FROM pg_trigger)::text,
@@ -277,6 +279,12 @@ class _Administrator:
         return asyncio.run_coroutine_threadsafe(self._restore(url, template), self._loop).result()
 
     async def _restore(self, url: str, template: str) -> bool:
+        try:
+            return await self._try_restore(url, template)
+        except asyncpg.InsufficientPrivilegeError:  # only a superuser may set session_replication_role
+            return False
+
+    async def _try_restore(self, url: str, template: str) -> bool:
         if self._new is None:
             self._new = await _NewDatabase.read(urlsplit(url)._replace(path=f"/{template}").geturl())
         connection = self._restorers.pop(url, None)
