@@ -19,20 +19,22 @@ from wakeful import (
     AsyncClient,
     FailedPrecondition,
     Function,
+    IncidentsApi,
     InvalidArgument,
     InvalidSchedule,
     JobsApi,
     NotFound,
     RunsApi,
     Scheduler,
+    SuggestionsApi,
     Wakeful,
     WakefulError,
     Webhook,
     app,
-    client,
 )
 from wakeful.app import agents as app_agents
-from wakeful.client import admin as client_admin
+from wakeful.app import incidents as app_incidents
+from wakeful.app import suggestions as app_suggestions
 
 
 class Pair(NamedTuple):
@@ -224,29 +226,28 @@ async def test_errors_are_the_same_through_both(pair: Pair):
 
 
 @pytest.mark.parametrize(
-    ("protocol", "implementation"),
+    ("remote", "embedded"),
     [
         (JobsApi, app.Jobs),
-        (JobsApi, client.Jobs),
         (RunsApi, app.Runs),
-        (RunsApi, client.Runs),
         (AgentsApi, app_agents.Agents),
-        (AgentsApi, client_admin.Agents),
+        (IncidentsApi, app_incidents.Incidents),
+        (SuggestionsApi, app_suggestions.Suggestions),
     ],
 )
-def test_every_method_has_the_parameters_of_the_protocol(protocol: type, implementation: type):
-    names = {name for name in dir(protocol) if not name.startswith("_")}
+def test_every_method_of_the_embedded_api_has_the_parameters_of_the_client(remote: type, embedded: type):
+    names = {name for name in dir(remote) if not name.startswith("_")}
     own = {
         name
-        for base in implementation.__mro__
+        for base in embedded.__mro__
         if base.__module__.startswith(("wakeful.app", "wakeful.client"))
         for name in vars(base)
         if not name.startswith("_")
     }
     assert own == names
     for name in names:
-        assert _parameters(getattr(implementation, name)) == _parameters(getattr(protocol, name)), name
-        assert inspect.getdoc(getattr(implementation, name)), name
+        assert _parameters(getattr(embedded, name)) == _parameters(getattr(remote, name)), name
+        assert inspect.getdoc(getattr(embedded, name)), name
 
 
 def _parameters(method: Callable[..., object]) -> list[tuple[str, object, object]]:
