@@ -153,13 +153,13 @@ class Threads:
                 error = raised
             exit_if_forked(pid)
             try:
-                loop.call_soon_threadsafe(self._end_thread, call, value, error)
+                loop.call_soon_threadsafe(self._end_call, call, value, error)
             except RuntimeError:
                 return  # the loop is closed
             del call, value, error  # an idle thread keeps nothing alive
             call = self._calls.get()
 
-    def _end_thread(self, call: _Call, value: object, error: BaseException | None) -> None:
+    def _end_call(self, call: _Call, value: object, error: BaseException | None) -> None:
         if self._closed:
             self._calls.put(None)
         else:

@@ -324,8 +324,8 @@ async def test_one_that_was_cancelled_before_it_began_is_not_called_abandoned():
 
 async def test_one_that_had_just_ended_when_it_was_cancelled_is_not_called_abandoned():
     class Late(Threads):
-        def _end_thread(self, *args: object) -> None:
-            super()._end_thread(*args)  # type: ignore[arg-type]
+        def _end_call(self, *args: object) -> None:
+            super()._end_call(*args)  # type: ignore[arg-type]
             task.cancel()
 
     threads, told = Late(1), list[str]()

@@ -229,9 +229,9 @@ class ChatLauncher:
             return
         counting = asyncio.get_running_loop().create_task(self.budget.count(run, spending.spent))
         self._counting.add(counting)
-        counting.add_done_callback(partial(self._count_usage, run))
+        counting.add_done_callback(partial(self._end_count, run))
 
-    def _count_usage(self, run: Launch, counting: asyncio.Task[None]) -> None:
+    def _end_count(self, run: Launch, counting: asyncio.Task[None]) -> None:
         self._counting.discard(counting)
         error = None if counting.cancelled() else counting.exception()
         if error is not None:
