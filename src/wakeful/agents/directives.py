@@ -1,7 +1,7 @@
 """Directives: what a handler wants to happen. They take effect with the outcome of its run, or not at all.
 
 A directive is an immutable value that is checked when it is created. A handler returns one, or several in a
-list. The launcher turns them into `wakeful.run.instances.Handled`.
+list. The launcher turns them into `wakeful.run.outcome.Handled`.
 """
 
 from __future__ import annotations

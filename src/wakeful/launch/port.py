@@ -4,11 +4,12 @@ The engine builds a `Launch` for each attempt of a run and awaits `Launcher.star
 `Outcome`. A launcher does not decide what becomes of the run: the engine decides by the outcome whether and
 when there is another attempt.
 
-- **Timeouts**: the engine cancels `start`. A launcher lets CancelledError pass and cleans up what it can. -
-**Exceptions**: a launcher returns `Failed` for every error of the target. An exception is a bug; the engine
-treats it as `Failed`, not permanent. - **At least once**: the same run may be started again after a crash,
-here or on another replica, with the same `idempotency_key`. A launcher passes that key to its target. -
-**Concurrency**: `start` is called for hundreds of runs at once on one event loop.
+- **Timeouts**: the engine cancels `start`. A launcher lets CancelledError pass and cleans up what it can.
+- **Exceptions**: a launcher returns `Failed` for every error of the target. An exception is a bug; the engine
+  treats it as `Failed`, not permanent.
+- **At least once**: the same run may be started again after a crash, here or on another replica, with the
+  same `idempotency_key`. A launcher passes that key to its target.
+- **Concurrency**: `start` is called for hundreds of runs at once on one event loop.
 
 All attempts of a run, and its replays, are one trace: its id is the beginning of their idempotency key. The
 id of a launch span follows from the key and the attempt. So every replica knows the spans of every other

@@ -80,7 +80,7 @@ class SqlRunning(SqlBase):
         """Mark due runs as running under this worker, up to the given number per lane, longest due first.
 
         A pending or retrying run with `due_at <= now_ms` is due. Runs that require something else than the
-        capabilities of the worker's process (`capabilities.can_take`) are not read. A serial run is taken
+        capabilities of the worker's process (`start_rules.can_take`) are not read. A serial run is taken
         only if no other run of its job is running or retrying and, if it is pending, no older one is pending:
         they start one at a time, in the order of their ticks. Two retrying runs of one job, which an edit or
         a race may leave, go in tick order. `attempt` of a retrying run goes up by one; `started_at` becomes
