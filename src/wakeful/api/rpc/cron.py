@@ -36,7 +36,7 @@ async def list_jobs(services: Services, principal: Principal, params: Params) ->
         limit=limit + 1,
         offset=offset,
     )
-    shown = [await _show(services, principal, job) for job in found[:limit]]
+    shown = [await _serialize(services, principal, job) for job in found[:limit]]
     return {"jobs": [*shown], "limit": limit, "offset": offset, "more": len(found) > limit}
 
 
@@ -44,7 +44,7 @@ async def create_job(services: Services, principal: Principal, params: Params) -
     """Create a job from the parameters. The `secret` of a webhook is returned only once."""
     document = {name: value for name, value in params.given.items() if name not in ("agentId", "workspace")}
     saved = await services.jobs.create(principal, params.workspace, params.agent_or_default, document)
-    return {"job": await _save(services, principal, saved)}
+    return {"job": await _serialize_saved(services, principal, saved)}
 
 
 async def update_job(services: Services, principal: Principal, params: Params) -> JsonObject:
@@ -53,7 +53,7 @@ async def update_job(services: Services, principal: Principal, params: Params) -
     patch = params.object("patch")
     job = await _job(services, principal, params)
     saved = await services.jobs.update(principal, job.workspace, job.agent, job.name, patch)
-    return {"job": await _save(services, principal, saved)}
+    return {"job": await _serialize_saved(services, principal, saved)}
 
 
 async def delete_job(services: Services, principal: Principal, params: Params) -> JsonObject:
@@ -77,7 +77,7 @@ async def toggle_job(services: Services, principal: Principal, params: Params) -
         done = await services.jobs.resume(principal, *where)
     else:
         done = await services.jobs.pause(principal, *where, note=note, until=until)
-    return {"job": await _show(services, principal, done)}
+    return {"job": await _serialize(services, principal, done)}
 
 
 async def skip_next(services: Services, principal: Principal, params: Params) -> JsonObject:
@@ -85,7 +85,7 @@ async def skip_next(services: Services, principal: Principal, params: Params) ->
     params.only("jobId")
     job = await _job(services, principal, params)
     done = await services.jobs.skip_next(principal, job.workspace, job.agent, job.name)
-    return {"job": await _show(services, principal, done.job), "run": serialize_run(done.run)}
+    return {"job": await _serialize(services, principal, done.job), "run": serialize_run(done.run)}
 
 
 async def run_job(services: Services, principal: Principal, params: Params) -> JsonObject:
@@ -163,14 +163,14 @@ async def _job(services: Services, principal: Principal, params: Params) -> JobR
     return job
 
 
-async def _save(services: Services, principal: Principal, saved: SaveResult) -> JsonObject:
+async def _serialize_saved(services: Services, principal: Principal, saved: SaveResult) -> JsonObject:
     return {
         **serialize_saved_job(principal, saved, services.now_ms()),
         **await _last(services, principal, saved.job),
     }
 
 
-async def _show(services: Services, principal: Principal, job: JobRecord) -> JsonObject:
+async def _serialize(services: Services, principal: Principal, job: JobRecord) -> JsonObject:
     return {**serialize_job(principal, job), **await _last(services, principal, job)}
 
 

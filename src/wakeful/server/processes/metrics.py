@@ -182,7 +182,7 @@ class MetricsExchange:
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
-        self._earlier = self._write_snapshot(self._share.number)
+        self._earlier = self._read_snapshot(self._share.number)
         place = self._socket(self._share.number)
         place.unlink(missing_ok=True)  # of the process that this one replaces
         self._server = await asyncio.start_unix_server(self._respond, place)
@@ -224,9 +224,9 @@ class MetricsExchange:
                     return from_json(json.loads(await reader.read(-1)))
                 finally:
                     writer.close()
-        return self._write_snapshot(number)
+        return self._read_snapshot(number)
 
-    def _write_snapshot(self, number: int) -> Snapshot:
+    def _read_snapshot(self, number: int) -> Snapshot:
         try:
             return from_json(json.loads(self._file(number).read_text(encoding="utf-8")))
         except (OSError, ValueError):
