@@ -141,7 +141,7 @@ async def test_a_claim_that_fails_gives_its_runs_back(app: Wakeful, method: str,
 
 async def test_a_claim_that_was_released_before_it_took_runs_gives_them_back(app: Wakeful):
     waiting = asyncio.create_task(claim_all(app, "a", wait_ms=60_000))
-    await eventually(lambda: app.services.runs.executors.last_seen_ms("default", "default", "cron"))
+    await eventually(lambda: app.services.runs.pull._executors.last_seen_ms("default", "default", "cron"))
     assert await app.services.runs.pull.release(LOCAL, "default", "me", claim_id="a") == ([], [])
     async with asyncio.timeout(PATIENCE):
         await waiting
