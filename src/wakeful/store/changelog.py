@@ -9,12 +9,13 @@ pruned; a reader detects that by the first number it gets.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 from wakeful.logs import get_logger
 from wakeful.run.incidents import Incident, IncidentEvent
 from wakeful.run.run import NewRun
+from wakeful.store.audit import AuditRow
 
 Kind = (
     Literal["run.started", "run.finished", "run.retrying", "job.changed", "signal.emitted"]
@@ -74,7 +75,7 @@ def notify(listeners: Iterable[Callable[[str], None]], topics: Iterable[str]) ->
 class TransactionEvents:
     """What a transaction publishes when it commits: topics for listeners, and changes for the changelog."""
 
-    __slots__ = ("_changes", "_topics", "cancelled", "exposed")
+    __slots__ = ("_changes", "_topics", "audit", "audit_heads", "cancelled", "exposed")
 
     def __init__(self) -> None:
         self._topics: dict[str, None] = {}
@@ -83,6 +84,9 @@ class TransactionEvents:
         self._changes: dict[Kind, dict[str, None]] = {}
         #: cancelled runs: run, job, reason
         self.cancelled: list[tuple[str, str | None, str]] = []
+        #: audit entries that are written with the changes, and by workspace the number and hash of the last
+        self.audit: Sequence[AuditRow] = ()
+        self.audit_heads: Mapping[str, tuple[int, str]] = {}
 
     def publish(self, topic: str) -> None:
         """Publish this topic."""

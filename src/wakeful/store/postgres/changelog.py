@@ -42,13 +42,21 @@ LOCK_HEADS: Final = """
 ADD_HEADS: Final = """
     INSERT INTO audit_heads (workspace, seq, hash) SELECT workspace, 0, '' FROM unnest($1::text[]) workspace
     ON CONFLICT DO NOTHING"""
-#: the heads' primary key, once for each
-APPEND: Final = f"""
+#: the heads' primary key, once for each; whether messages wait in any session: sessions_due, mostly empty
+PUBLISH: Final = f"""
     WITH written AS (
-        INSERT INTO audit ({ENTRY_COLUMNS}) SELECT {ENTRY_COLUMNS} FROM unnest($1::new_entry[]))
-    UPDATE audit_heads h SET seq = n.seq, hash = n.hash
-    FROM unnest($2::text[], $3::bigint[], $4::text[]) n (workspace, seq, hash)
-    WHERE h.workspace = n.workspace"""
+        INSERT INTO audit ({ENTRY_COLUMNS}) SELECT {ENTRY_COLUMNS} FROM unnest($1::new_entry[])),
+    moved AS (
+        UPDATE audit_heads h SET seq = n.seq, hash = n.hash
+        FROM unnest($2::text[], $3::bigint[], $4::text[]) n (workspace, seq, hash)
+        WHERE h.workspace = n.workspace),
+    noted AS (
+        INSERT INTO changes (at, kind, count, items)
+        SELECT $5, c.* FROM unnest($6::text[], $7::integer[], $8::text[]) c (kind, count, items))
+    SELECT topic, pg_notify($9, topic) FROM (
+        SELECT topic FROM unnest($10::text[]) topic
+        UNION ALL
+        SELECT 'sessions' WHERE $11 AND EXISTS (SELECT FROM sessions WHERE due_at IS NOT NULL)) t"""
 
 
 async def any_unnumbered(db: Db) -> bool:
@@ -62,14 +70,28 @@ async def number(db: Db, events: TransactionEvents) -> int:
     return int(await db.fetchval(NUMBER, last, BATCH) or 0)
 
 
-async def append(db: Db, clock: Clock, entries: Sequence[AuditEntry]) -> None:
-    """Append these entries to the chains of their workspaces."""
+async def append(db: Db, events: TransactionEvents, clock: Clock, entries: Sequence[AuditEntry]) -> None:
+    """Append these entries to the chains of their workspaces; `publish` writes them."""
     if not entries:
         return
     heads = await _lock_heads(db, sorted({entry.workspace for entry in entries}))
-    rows = extend(heads, entries, clock.now_ms())
-    seqs, hashes = zip(*heads.values(), strict=True)
-    await db.execute(APPEND, rows, list(heads), list(seqs), list(hashes))
+    events.audit, events.audit_heads = extend(heads, entries, clock.now_ms()), heads
+
+
+async def publish(db: Db, events: TransactionEvents, now_ms: int, channel: str) -> Sequence[str]:
+    """Write the changes and audit entries of a transaction, and notify others. Returns the topics."""
+    changes, topics = events.log(), events.topics
+    if not (changes or topics or events.audit):
+        return ()
+    heads = events.audit_heads
+    rows = await db.fetch(
+        PUBLISH,
+        events.audit, list(heads), [seq for seq, _ in heads.values()], [hash_ for _, hash_ in heads.values()],
+        now_ms, [kind for kind, _, _ in changes], [count for _, count, _ in changes],
+        [items for _, _, items in changes],
+        channel, topics, events.any_ended,
+    )  # fmt: skip
+    return list(dict.fromkeys(row["topic"] for row in rows))
 
 
 async def _lock_heads(db: Db, workspaces: Sequence[str]) -> dict[str, tuple[int, str]]:

@@ -21,6 +21,7 @@ from wakeful.store.changelog import TransactionEvents as TransactionEvents
 from wakeful.store.changelog import notify
 from wakeful.store.migrations import load
 from wakeful.store.postgres.address import parse_address
+from wakeful.store.postgres.changelog import publish
 from wakeful.store.postgres.connect import CONNECT_S, PostgresConnector, check_version
 from wakeful.store.postgres.schema import prepare_schema
 from wakeful.store.postgres.session import PostgresSession, transaction
@@ -61,13 +62,6 @@ BROKEN: Final = (
 _FAULTS: Final = (asyncpg.PostgresSystemError, asyncpg.InternalServerError)
 
 # Statements for connections and the schema.
-_NOTIFY: Final = "SELECT pg_notify($1, topic) FROM unnest($2::text[]) topic"
-#: and whether messages wait in any session: sessions_due, mostly empty
-_LOG: Final = """
-    WITH noted AS (
-        INSERT INTO changes (at, kind, count, items)
-        SELECT $1, c.* FROM unnest($2::text[], $3::integer[], $4::text[]) c (kind, count, items))
-    SELECT EXISTS (SELECT FROM sessions WHERE due_at IS NOT NULL)"""
 
 
 class Pool:
@@ -189,14 +183,7 @@ class Pool:
                 async with self._acquire() as db:
                     async with transaction(db):
                         result = await operation(db, events, *args, **kwargs)
-                        if changes := events.log():
-                            columns = map(list, zip(*changes, strict=True))
-                            waits = await db.fetchval(_LOG, self._clock.now_ms(), *columns)
-                            if waits and events.any_ended:
-                                events.publish("sessions")
-                        topics = events.topics
-                        if topics:
-                            await db.execute(_NOTIFY, self.address.schema, topics)
+                        topics = await publish(db, events, self._clock.now_ms(), self.address.schema)
                     self.notify(topics)
                     events.log_cancelled()
                     return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from asyncpg import UniqueViolationError
 
@@ -15,6 +15,20 @@ from wakeful.store.sql.usage import MISSED
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
+
+
+#: A savepoint, two statements, costs more than a check of each of so many runs.
+_FEW: Final = 30
+
+
+async def _insert_all(db: Db, rows: Sequence[Sequence[object]], now_ms: int) -> bool:
+    """Insert these runs, all or none. Return whether all are new."""
+    try:
+        async with savepoint(db):
+            await db.execute(sql.INSERT_RUNS, rows, now_ms)
+    except UniqueViolationError:
+        return False
+    return True
 
 
 async def insert_runs(
@@ -37,10 +51,8 @@ async def insert_runs(
         as_stored = {run.id: run for run in written}
         return [as_stored[run.id] for run in runs if run.id in as_stored]
     rows = [run.column_values for run in runs]
-    try:
-        async with savepoint(db):  # cheaper than a check of each run
-            await db.execute(sql.INSERT_RUNS, rows, now_ms)
-    except UniqueViolationError:
+    all_are_new = len(runs) > _FEW and await _insert_all(db, rows, now_ms)
+    if not all_are_new:
         inserted = set(str(await db.fetchval(sql.INSERT_NEW_RUNS, rows, now_ms)).split(","))
         runs = [run for run in runs if run.id in inserted]
     await set_details(db, runs)

@@ -216,7 +216,7 @@ class SqlBase:
                 await charge_run(self._driver.session(db), charge)
             if entries and recorded.changed(result):
                 written = entries(result) if callable(entries) else entries
-                await self._operations.changelog.append(db, self.clock, written)
+                await self._operations.changelog.append(db, events, self.clock, written)
             return result
 
         result = await self._write(run)

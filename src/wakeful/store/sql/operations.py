@@ -339,7 +339,9 @@ class InstanceOperations(Protocol[C]):
 class ChangelogOperations(Protocol[C]):
     """The chains of the audit."""
 
-    async def append(self, db: C, clock: Clock, entries: Sequence[AuditEntry]) -> None: ...
+    async def append(
+        self, db: C, events: TransactionEvents, clock: Clock, entries: Sequence[AuditEntry]
+    ) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

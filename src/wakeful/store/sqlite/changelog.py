@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from wakeful.store.audit import AuditEntry, extend
+from wakeful.store.changelog import TransactionEvents
 from wakeful.store.sql.audit import ENTRY_COLUMNS
 from wakeful.values.clock import Clock
 
@@ -25,7 +26,9 @@ MOVE_HEAD: Final = """
     ON CONFLICT (workspace) DO UPDATE SET seq = excluded.seq, hash = excluded.hash"""
 
 
-async def append(db: sqlite3.Connection, clock: Clock, entries: Sequence[AuditEntry]) -> None:
+async def append(
+    db: sqlite3.Connection, events: TransactionEvents, clock: Clock, entries: Sequence[AuditEntry]
+) -> None:
     """Append these entries to the chains of their workspaces."""
     if not entries:
         return
