@@ -145,8 +145,9 @@ def _check_connections(store: Store) -> None:
         assert not driver._db.in_transaction
         assert not driver._read_db.in_transaction
     else:
-        assert driver._pool.get_size() == driver._pool.get_idle_size()
-        assert not any(holder._con.is_in_transaction() for holder in driver._pool._holders if holder._con)
+        pool = driver._pool.pool
+        assert pool.get_size() == pool.get_idle_size() + len(driver._pool._kept)
+        assert not any(holder._con.is_in_transaction() for holder in pool._holders if holder._con)
 
 
 class _CutConnection:

@@ -23,6 +23,7 @@ from wakeful.store.migrations import load
 from wakeful.store.postgres.address import parse_address
 from wakeful.store.postgres.changelog import publish
 from wakeful.store.postgres.connect import CONNECT_S, PostgresConnector, check_version
+from wakeful.store.postgres.kept_connections import KeptConnections
 from wakeful.store.postgres.schema import prepare_schema
 from wakeful.store.postgres.session import PostgresSession, transaction
 from wakeful.store.postgres.session_check import LOST_STATEMENT, SharedSessions, check_sessions
@@ -75,7 +76,7 @@ class Pool:
         self._clock = clock or SystemClock()
         self.address = parse_address(url)
         self._connector = PostgresConnector(self.address)
-        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._pool: KeptConnections | None = None
         #: the connections that calls may use which are not urgent, and how many of them one tenant may use
         self._shared = self._new_semaphore()
         self._tenants = TenantTurns(max(1, self._shared_size - self._shared_size // _RESERVED))
@@ -96,12 +97,14 @@ class Pool:
             finally:
                 await connection.close()
             self._shared = self._new_semaphore()
-            self._pool = await asyncpg.create_pool(
-                connect=self._connector.connect,
-                min_size=0,
-                max_size=self.address.pool_size,
-                init=self._prepare,
-                reset=_reset,
+            self._pool = KeptConnections(
+                await asyncpg.create_pool(
+                    connect=self._connector.connect,
+                    min_size=0,
+                    max_size=self.address.pool_size,
+                    init=self._prepare,
+                    reset=_reset,
+                )
             )
 
     @property
@@ -142,7 +145,7 @@ class Pool:
     async def expire(self) -> None:
         """Replace the connections that are idle now, and the others after their transaction."""
         if self._pool is not None:
-            await self._pool.expire_connections()
+            await self._pool.expire()
 
     def listen(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with each topic that is published."""
@@ -198,12 +201,18 @@ class Pool:
     @asynccontextmanager
     async def _acquire(self) -> AsyncIterator[Db]:
         async with self.translate_errors():
+            turns = () if is_urgent.get() else await self._wait_for_turn()
             try:
-                async with self._turn():
-                    if self._pool is None:  # maybe closed while the call waited
-                        raise Unavailable("the store is not open")
-                    async with self._pool.acquire(timeout=CONNECT_S) as db:
-                        yield db
+                pool = self._pool
+                if pool is None:  # maybe closed while the call waited
+                    raise Unavailable("the store is not open")
+                db = await pool.take()
+                failed = True
+                try:
+                    yield db
+                    failed = False
+                finally:
+                    await pool.give_back(db, failed=failed)
             except asyncpg.UndefinedTableError as error:
                 # The session is not the one that `_prepare` has set up, or the table is gone.
                 await self.expire()
@@ -211,23 +220,29 @@ class Pool:
                     f"the database {self.address.masked} lacks a table, or a connection pooler has changed "
                     f"the session: {error}"
                 ) from error
+            finally:
+                for turn in turns:
+                    turn.release()
 
-    @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[None]:
-        """Wait until there is a connection for this call: urgent ones need not wait for the others."""
-        if is_urgent.get():
-            yield
-            return
-        async with AsyncExitStack() as turns:
+    async def _wait_for_turn(self) -> Sequence[asyncio.Semaphore]:
+        """Wait until there is a connection for this call, which is not urgent. Returns what it releases."""
+        tenant = self._tenants.of_current()
+        turns = (self._shared,) if tenant is None else (tenant, self._shared)
+        if not any(each.locked() for each in turns):
+            for each in turns:
+                await each.acquire()  # at once
+            return turns
+        async with AsyncExitStack() as taken:
             try:
                 async with asyncio.timeout(CONNECT_S):
-                    await turns.enter_async_context(self._tenants.next())
-                    await turns.enter_async_context(self._shared)
+                    for each in turns:
+                        await taken.enter_async_context(each)
             except TimeoutError:
                 raise Unavailable(
                     f"all connections to the database {self.address.masked} are in use; try again later"
                 ) from None
-            yield
+            taken.pop_all()
+        return turns
 
     @asynccontextmanager
     async def translate_errors(self) -> AsyncIterator[None]:

@@ -60,14 +60,24 @@ class TenantTurns:
         self._most = most
         self._taken: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
+    def of_current(self) -> asyncio.Semaphore | None:
+        """Return what the calls of the current tenant acquire; None: there is no tenant."""
+        tenant = current_tenant.get()
+        if tenant is None:
+            return None
+        taken = self._taken.get(tenant)
+        if taken is None:
+            taken = self._taken[tenant] = asyncio.Semaphore(self._most)
+        return taken
+
     @asynccontextmanager
     async def next(self) -> AsyncIterator[None]:
         """Wait for the turn of a call, and end it with the block."""
-        tenant = current_tenant.get()
-        if tenant is None:
+        turn = self.of_current()
+        if turn is None:
             yield
             return
-        async with self._taken.setdefault(tenant, asyncio.Semaphore(self._most)):
+        async with turn:
             yield
 
 

@@ -1,0 +1,95 @@
+"""Connections between calls: to take one from asyncpg's pool and return it costs more than a statement.
+
+A connection that a call has finished with is kept for the next call, and returns to the pool within a second.
+The pool does the rest: it connects, closes connections that are broken, expired or long unused, and waits for
+statements that were cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+
+from wakeful.store.postgres.connect import CONNECT_S
+
+if TYPE_CHECKING:
+    from wakeful.store.postgres.session import Db
+
+#: How long connections are kept, at most.
+KEPT_S: Final = 1.0
+
+
+class KeptConnections:
+    """A pool of connections, and those of them that no call uses at the moment."""
+
+    def __init__(self, pool: asyncpg.Pool[asyncpg.Record]) -> None:
+        self.pool = pool
+        self._kept: list[Db] = []
+        #: how many calls wait for the pool, which gets all connections until they have theirs
+        self._waiting = 0
+        self._due: asyncio.TimerHandle | None = None
+        self._returns: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def take(self) -> Db:
+        """Return a connection for one call."""
+        while self._kept:
+            db = self._kept.pop()
+            if _is_open(db):
+                return db
+            await self.pool.release(db)
+        self._waiting += 1
+        try:
+            return await self.pool.acquire(timeout=CONNECT_S)
+        finally:
+            self._waiting -= 1
+
+    async def give_back(self, db: Db, *, failed: bool) -> None:
+        """End the use of a connection. After a call that failed, the pool decides what becomes of it."""
+        if failed or self._waiting or self._closed or not _is_open(db) or db.is_in_transaction():
+            await self.pool.release(db)
+            return
+        self._kept.append(db)
+        if self._due is None:
+            self._due = asyncio.get_running_loop().call_later(KEPT_S, self.return_all)
+
+    def return_all(self) -> None:
+        """Return the connections that no call uses to the pool, in the background."""
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+        kept, self._kept = self._kept, []
+        for db in kept:
+            task = asyncio.get_running_loop().create_task(self._return(db))
+            self._returns.add(task)
+            task.add_done_callback(self._returns.discard)
+
+    async def _return(self, db: Db) -> None:
+        try:
+            await self.pool.release(db)
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            db.terminate()  # the pool connects again
+
+    async def expire(self) -> None:
+        """Replace the connections that are idle now, and the others after their call."""
+        await self.pool.expire_connections()
+        self.return_all()
+
+    async def close(self) -> None:
+        """Disconnect, after the calls in progress."""
+        self._closed = True
+        self.return_all()
+        await self.pool.close()
+
+    def terminate(self) -> None:
+        """Disconnect at once."""
+        self.pool.terminate()
+
+
+def _is_open(db: Db) -> bool:
+    try:
+        return not db.is_closed()
+    except asyncpg.InterfaceError:  # the pool noticed it first
+        return False

@@ -1,0 +1,141 @@
+"""Connections are kept between calls: none is lost, held back, or used by two calls at once."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.store.postgres.saying import throw_out
+from tests.support.effort import cases
+from tests.support.waiting import PATIENCE, eventually
+from wakeful.errors import Unavailable
+from wakeful.store.postgres import kept_connections
+from wakeful.store.postgres.connection import Pool
+from wakeful.store.postgres.kept_connections import KeptConnections
+from wakeful.store.sql.driver import current_tenant, urgent
+
+if TYPE_CHECKING:
+    from wakeful.store.postgres.connection import Db, TransactionEvents
+
+
+async def _pool(url: str, size: int) -> Pool:
+    pool = Pool(f"{url}{'&' if '?' in url else '?'}pool_size={size}")
+    await pool.open()
+    return pool
+
+
+def _kept(pool: Pool) -> KeptConnections:
+    assert pool._pool is not None
+    return pool._pool
+
+
+async def _backend(db: Db) -> int:
+    pid: int = await db.fetchval("SELECT pg_backend_pid()")
+    return pid
+
+
+async def test_a_connection_is_kept_for_the_next_call(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_connections, "KEPT_S", 60)
+    pool = await _pool(url, 4)
+    assert await pool.read(_backend) == await pool.read(_backend)
+    assert len(_kept(pool)._kept) == 1
+    async with asyncio.timeout(PATIENCE):
+        await pool.close()  # it does not wait for a kept connection
+
+
+async def test_a_kept_connection_returns_to_the_pool(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_connections, "KEPT_S", 0.01)
+    pool = await _pool(url, 4)
+    await pool.read(_backend)
+    await eventually(lambda: not _kept(pool)._kept and _kept(pool).pool.get_idle_size() == 1)
+    await pool.close()
+
+
+async def test_a_connection_that_ends_while_it_is_kept_is_replaced(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_connections, "KEPT_S", 60)
+    pool = await _pool(url, 2)
+    first = await pool.read(_backend)
+    await throw_out(url)
+    (db,) = _kept(pool)._kept
+    await eventually(lambda: not kept_connections._is_open(db))
+    assert await pool.read(_backend) != first
+    await pool.close()
+
+
+async def test_a_call_that_waits_gets_the_next_connection(url: str) -> None:
+    """Urgent calls use all connections; another one waits until one of them ends."""
+    pool = await _pool(url, 2)
+    go_on = [asyncio.Event() for _ in range(3)]
+
+    @urgent
+    async def call(number: int) -> None:
+        async def wait(db: Db) -> None:
+            await go_on[number].wait()
+
+        await pool.read(wait)
+
+    calls = [asyncio.create_task(call(number)) for number in range(3)]
+    await eventually(lambda: _kept(pool)._waiting == 1)
+    for event in (go_on[2], go_on[0]):
+        event.set()
+    async with asyncio.timeout(PATIENCE):
+        await calls[2]
+    go_on[1].set()
+    await asyncio.gather(*calls)
+    await pool.close()
+
+
+@pytest.mark.parametrize("seed", range(cases(6, 60)))
+async def test_calls_that_fail_or_are_cancelled_lose_no_connection(url: str, seed: int) -> None:
+    random, pool = Random(seed), await _pool(url, 3)
+    in_use: set[int] = set()
+
+    async def use(db: Db, how: str) -> None:
+        pid = await _backend(db)
+        assert pid not in in_use, "two calls use one connection"
+        in_use.add(pid)
+        try:
+            if how == "slow":
+                await db.fetchval("SELECT pg_sleep(0.02)")
+            elif how == "wrong":
+                raise ValueError
+            elif how == "cut":
+                db.terminate()
+            await asyncio.sleep(0)
+        finally:
+            in_use.remove(pid)
+
+    async def write(db: Db, events: TransactionEvents, how: str) -> None:
+        await use(db, how)
+
+    async def call() -> None:
+        current_tenant.set(random.choice([None, "acme", "other"]))
+        how = random.choice(["quick", "quick", "slow", "wrong", "cut"])
+        await asyncio.sleep(random.random() / 20)
+        if random.random() < 0.3:
+            await pool.write(write, how)
+        else:
+            await pool.read(use, how)
+
+    tasks = [asyncio.create_task(call()) for _ in range(40)]
+    for task in tasks:
+        if random.random() < 0.3:
+            await asyncio.sleep(random.random() / 100)
+            task.cancel()
+        if random.random() < 0.05:
+            await pool.expire()
+    async with asyncio.timeout(PATIENCE):
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    for result in results:
+        assert result is None or isinstance(result, ValueError | Unavailable | asyncio.CancelledError), result
+    assert pool._shared._value == pool._shared_size
+    kept = _kept(pool)
+    await eventually(lambda: kept.pool.get_size() == kept.pool.get_idle_size() + len(kept._kept))
+    assert [await asyncio.wait_for(pool.read(_backend), PATIENCE) for _ in range(3)]
+    async with asyncio.timeout(PATIENCE):
+        await pool.close()
