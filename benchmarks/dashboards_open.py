@@ -19,7 +19,6 @@ import asyncio
 import json
 import os
 import random
-import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass, field
@@ -31,6 +30,7 @@ from typing import Any, Final
 import aiohttp
 
 from benchmarks.bare.databases import STORES, fresh
+from benchmarks.bare.parts import ask, read_line, start, stop
 from wakeful import Wakeful
 from wakeful.logs.setup import configure
 from wakeful.server.http_app import create_app
@@ -38,6 +38,7 @@ from wakeful.server.serve import Listening, exempt_startup_objects, readiness
 from wakeful.service.auth.access import LOCAL
 from wakeful.settings import Settings
 
+MODULE: Final = "benchmarks.dashboards_open"
 TARGET_PERCENT: Final = 5.0
 #: The home page, the list of jobs, and the page of a job, each time another one.
 PAGES: Final = (".", "jobs", "agents/default/jobs/job-{}")
@@ -289,46 +290,6 @@ async def sign_in(session: aiohttp.ClientSession, url: str, key: str) -> dict[st
 # --- the measurement ------------------------------------------------------------------------------------
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
-    """Start a part of the benchmark as a process."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.dashboards_open", *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL if os.environ.get("QUIET", "1") == "1" else None,
-        text=True,
-    )
-
-
-def said(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Return the next line that a process prints."""
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-        raise SystemExit("a process of the benchmark ended; QUIET=0 shows why")
-    found: dict[str, Any] = json.loads(line)
-    return found
-
-
-def ask(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Ask the dashboards for their counts."""
-    assert process.stdin is not None
-    process.stdin.write("\n")
-    process.stdin.flush()
-    return said(process)
-
-
-def stop(process: subprocess.Popen[str]) -> None:
-    """End a process by the end of its input."""
-    assert process.stdin is not None
-    process.stdin.close()
-    try:
-        process.wait(30)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
 def cpu_percent(pid: int, seconds: float) -> float:
     """Return the CPU time of a process in the next seconds, as a share of a core."""
     began, spent = time.monotonic(), cpu_seconds(pid)
@@ -344,17 +305,24 @@ def measure(store: str, dashboards: int, runs: int, seconds: float, rounds: int,
     sizes: list[float] = []
     rates: list[float] = []
     with fresh(store) as url:
-        server = start("--serve", url, "--runs", str(runs))
+        server = start(MODULE, "--serve", url, "--runs", str(runs))
         try:
-            at = said(server)
+            at = read_line(server)
             time.sleep(_SETTLE_S / 2)
             for _ in range(rounds):
                 without.append(cpu_percent(server.pid, seconds))
                 browsers = start(
-                    "--browse", at["url"], at["key"], "--dashboards", str(dashboards), "--pages", *pages
+                    MODULE,
+                    "--browse",
+                    at["url"],
+                    at["key"],
+                    "--dashboards",
+                    str(dashboards),
+                    "--pages",
+                    *pages,
                 )
                 try:
-                    opened = said(browsers)
+                    opened = read_line(browsers)
                     print(f"{store}: {opened}", file=sys.stderr)
                     time.sleep(_SETTLE_S)
                     before = ask(browsers)

@@ -2,6 +2,7 @@
 
     python -m benchmarks.processes                          about a minute
     python -m benchmarks.processes --processes 1 2 8 --storm 50000
+    python -m benchmarks.processes --pin                    PostgreSQL alone on the last core
     python -m benchmarks.processes --json
 
 Three loads, each from the due instant to the last outcome in the database:
@@ -12,8 +13,10 @@ Three loads, each from the due instant to the last outcome in the database:
 
 Every load is checked: each job has one run, each run one launch (by its idempotency key). The ratio is to one
 process. Server, clients, receiver and PostgreSQL share the machine: with N cores, the rates cannot grow N
-times. The CPU time of the server and of PostgreSQL per run shows how many processes a core of the database
-serves. `WAKEFUL_BENCH_POSTGRES` names a PostgreSQL on another machine, whose CPU time is not known.
+times. `--pin` gives PostgreSQL the last core and everything else the others, so that the ratio is that of
+the server alone, as long as the core of the database is not full. The CPU time of the server and of
+PostgreSQL per run shows how many processes a core of the database serves. `WAKEFUL_BENCH_POSTGRES` names a
+PostgreSQL on another machine, whose CPU time is not known.
 """
 
 from __future__ import annotations
@@ -37,14 +40,16 @@ from typing import Any
 import aiohttp
 import asyncpg
 
-from benchmarks.bare.cpu_time import cpu_seconds
+from benchmarks.bare.cpu_time import cpu_seconds, process_tree
 from benchmarks.bare.databases import fresh
+from benchmarks.bare.receiver import Receiver, find_header
 from wakeful import Wakeful
 
 LANE = 400
 CLIENTS = 2
 CONNECTIONS = 8
 CLAIMED = 20
+CORES = os.sched_getaffinity(0)
 #: The app of the server: a function that writes the key of each launch to a file of its process.
 APP = """
 import os
@@ -105,36 +110,33 @@ async def postmaster(database: str) -> int | None:
         await connection.close()
 
 
-class Receiver(asyncio.Protocol):
+def pin(database: int | None) -> None:
+    """Give a PostgreSQL on this machine the last core, and this process and its later children the others."""
+    *others, last = sorted(CORES)
+    if database is None or not others:
+        raise SystemExit("--pin needs two cores, and PostgreSQL on this machine")
+    for pid in process_tree(database):
+        os.sched_setaffinity(pid, {last})
+    os.sched_setaffinity(0, others)
+
+
+class CountingReceiver(Receiver):
     """A receiver of webhooks that responds at once and counts the idempotency keys."""
 
     keys: Counter[str] = Counter()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start a connection."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport, self._read = transport, b""
-
-    def data_received(self, data: bytes) -> None:
-        """Respond to each complete request."""
-        self._read += data
-        while (end := self._read.find(b"\r\n\r\n")) >= 0:
-            head = self._read[:end].lower()
-            length = int(head.split(b"content-length:", 1)[1].split(b"\r\n", 1)[0])
-            if len(self._read) < end + 4 + length:
-                return
-            self._read = self._read[end + 4 + length :]
-            self.keys[head.split(b"webhook-id:", 1)[1].split(b"\r\n", 1)[0].decode().strip()] += 1
-            self._transport.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+    def note(self, head: bytes) -> None:
+        """Count the key of a request."""
+        self.keys[find_header(head, b"webhook-id")] += 1
 
 
 async def receive() -> None:
     """Receive webhooks until stdin closes, then print the count of each key."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(Receiver, "127.0.0.1", 0, backlog=1000)
+    server = await loop.create_server(CountingReceiver, "127.0.0.1", 0, backlog=1000)
     print(server.sockets[0].getsockname()[1], flush=True)
     await asyncio.to_thread(sys.stdin.read)
-    print(json.dumps(Receiver.keys))
+    print(json.dumps(CountingReceiver.keys))
 
 
 async def claim(url: str, key: str, name: str) -> None:
@@ -285,15 +287,18 @@ def check_once(runs: Counter[str], launches: Counter[str]) -> None:
     assert set(launches.values()) == {1}, "a run was launched twice"
 
 
-def measure(processes: list[int], sizes: dict[str, int]) -> list[Row]:
+def measure(processes: list[int], sizes: dict[str, int], *, pinned: bool) -> list[Row]:
     """Measure each load with each number of processes; the first is the base of the ratio."""
     rows: list[Row] = []
     base: dict[str, float] = {}
     for count in processes:
         with tempfile.TemporaryDirectory(prefix="wakeful-bench-") as place, fresh("postgres") as database:
             folder = Path(place)
+            database_pid = asyncio.run(postmaster(database))
+            if pinned:
+                pin(database_pid)
             with server(folder, database, count) as started:
-                cpu = partial(Cpu, started["pid"], asyncio.run(postmaster(database)))
+                cpu = partial(Cpu, started["pid"], database_pid)
                 for load, size in sizes.items():
                     if load == "storm":
                         rate, used = storm(folder, database, size, cpu)
@@ -312,6 +317,7 @@ def main() -> None:
     parser.add_argument("--storm", type=int, default=5_000, help="jobs of the storm; 0: without it")
     parser.add_argument("--webhooks", type=int, default=2_000)
     parser.add_argument("--claims", type=int, default=1_000)
+    parser.add_argument("--pin", action="store_true", help="give PostgreSQL a core of its own, the last one")
     parser.add_argument("--json", action="store_true", help="print the numbers for a program")
     parser.add_argument("--receive", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--claim", nargs=3, help=argparse.SUPPRESS)
@@ -323,11 +329,16 @@ def main() -> None:
         asyncio.run(claim(*wanted.claim))
         return
     sizes = {"storm": wanted.storm, "webhooks": wanted.webhooks, "claims": wanted.claims}
-    rows = measure(wanted.processes, {load: size for load, size in sizes.items() if size})
+    rows = measure(wanted.processes, {load: size for load, size in sizes.items() if size}, pinned=wanted.pin)
     if wanted.json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
         return
-    print(f"{len(os.sched_getaffinity(0))} cores for everything; nothing was lost or doubled\n")
+    cores = (
+        f"1 core for PostgreSQL, {len(CORES) - 1} for the rest"
+        if wanted.pin
+        else f"{len(CORES)} cores for all"
+    )
+    print(f"{cores}; nothing was lost or doubled\n")
     print(
         f"{'load':<10}{'processes':>10}{'runs':>8}{'per second':>12}{'ratio':>8}"
         f"{'server cpu':>13}{'database cpu':>15}"

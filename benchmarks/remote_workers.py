@@ -186,7 +186,8 @@ def measure(store: str, runs: int) -> list[Row]:
 
 
 @contextlib.asynccontextmanager
-async def _idle_workers(url: str, key: str, count: int) -> AsyncIterator[None]:
+async def idle_workers(url: str, key: str, count: int) -> AsyncIterator[None]:
+    """Run workers that have nothing to do."""
     workers = [Worker(url, key, name=f"idle-{number}") for number in range(count)]
     for worker in workers:
         worker.handler(_nothing)
@@ -201,7 +202,7 @@ async def _idle_workers(url: str, key: str, count: int) -> AsyncIterator[None]:
 
 async def idle(url: str, key: str, pid: int, count: int, seconds: float) -> float:
     """Return the share of a core that the server uses while workers wait."""
-    async with _idle_workers(url, key, count):
+    async with idle_workers(url, key, count):
         await asyncio.sleep(3)
         before = cpu_s(pid)
         await asyncio.sleep(seconds)

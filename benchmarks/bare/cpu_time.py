@@ -10,6 +10,11 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 def cpu_seconds(root: int) -> float:
     """Return the CPU time of a process and its descendants, with those of them that have ended."""
+    return sum(process_tree(root).values())
+
+
+def process_tree(root: int) -> dict[int, float]:
+    """Return the ids of a process and its descendants with the CPU time of each in seconds."""
     parents: dict[int, int] = {}
     seconds: dict[int, float] = {}
     for entry in Path("/proc").iterdir():
@@ -24,4 +29,4 @@ def cpu_seconds(root: int) -> float:
     found = {root}
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
-    return sum(seconds.get(pid, 0.0) for pid in found)
+    return {pid: seconds[pid] for pid in found if pid in seconds}

@@ -14,7 +14,7 @@ ANSWER = b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 
 class Receiver(asyncio.Protocol):
     """Responds to every request after a delay, and parses only its end."""
 
-    def __init__(self, delay_s: float) -> None:
+    def __init__(self, delay_s: float = 0.0) -> None:
         self._delay_s = delay_s
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -26,14 +26,23 @@ class Receiver(asyncio.Protocol):
         """Respond to each complete request."""
         self._read += data
         while (end := self._read.find(b"\r\n\r\n")) >= 0:
-            length = int(self._read[:end].lower().split(b"content-length:", 1)[1].split(b"\r\n", 1)[0])
-            if len(self._read) < end + 4 + length:
+            head = self._read[:end].lower()
+            if len(self._read) < end + 4 + (length := int(find_header(head, b"content-length"))):
                 return
             self._read = self._read[end + 4 + length :]
+            self.note(head)
             if self._delay_s:
                 asyncio.get_running_loop().call_later(self._delay_s, self._transport.write, ANSWER)
             else:
                 self._transport.write(ANSWER)
+
+    def note(self, head: bytes) -> None:
+        """Handle the headers of a complete request, in lower case; for subclasses."""
+
+
+def find_header(head: bytes, name: bytes) -> str:
+    """Return the value of a header that a request must have."""
+    return head.split(b"\r\n" + name + b":", 1)[1].split(b"\r\n", 1)[0].decode().strip()
 
 
 async def serve(delay_s: float) -> None:
