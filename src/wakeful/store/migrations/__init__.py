@@ -8,6 +8,11 @@ A migration is *breaking* unless its first line begins with `-- compatible:`. Co
 use a database after a breaking migration, and can use it after a compatible one. `schema_version.breaking`
 records which they were, for code that does not have the file. Code that is too old refuses to open the
 database, and a running replica stops (`Store.beat`).
+
+An index of a large table is written as `CREATE INDEX CONCURRENTLY` in the file for PostgreSQL. A database
+with data gets it after the migration, while replicas read and write (`store/postgres/index_builder.py`);
+until then the statements that need it are slow. A migration that drops such an index also deletes its row of
+`pending_indexes`.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ from wakeful.errors import IncompatibleSchema
 
 _FILE: Final = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
 _COMPATIBLE: Final = "-- compatible:"
+_LATER: Final = re.compile(r"^CREATE INDEX CONCURRENTLY (\w+)\s[^;]+;", re.MULTILINE)
 
 
 class Migration(NamedTuple):
@@ -38,6 +44,25 @@ class Migration(NamedTuple):
         False
         """
         return not self.sql.startswith(_COMPATIBLE)
+
+    @property
+    def complete_script(self) -> str:
+        """What it does to an empty database."""
+        return _LATER.sub(lambda found: found[0].replace(" CONCURRENTLY", "", 1), self.sql)
+
+    @property
+    def script(self) -> str:
+        """What it does in its transaction to a database with data."""
+        return _LATER.sub("", self.sql)
+
+    @property
+    def later_indexes(self) -> list[tuple[str, str]]:
+        """The names and statements of the indexes that are built after it.
+
+        >>> Migration(9, "x", "CREATE INDEX CONCURRENTLY runs_x ON runs (x);").later_indexes
+        [('runs_x', 'CREATE INDEX CONCURRENTLY runs_x ON runs (x)')]
+        """
+        return [(found[1], found[0].removesuffix(";")) for found in _LATER.finditer(self.sql)]
 
 
 def load(database: str) -> list[Migration]:

@@ -23,6 +23,7 @@ from wakeful.store.migrations import load
 from wakeful.store.postgres.address import parse_address
 from wakeful.store.postgres.changelog import publish
 from wakeful.store.postgres.connect import CONNECT_S, PostgresConnector, check_version
+from wakeful.store.postgres.index_builder import has_pending
 from wakeful.store.postgres.kept_connections import KeptConnections
 from wakeful.store.postgres.schema import prepare_schema
 from wakeful.store.postgres.session import PostgresSession, transaction
@@ -83,6 +84,8 @@ class Pool:
         self._ours: set[int] = set()
         #: the newest schema that this code supports
         self.newest_schema = 0
+        #: whether migrations have left indexes for later
+        self.has_pending_indexes = False
         self._listeners: list[Callable[[str], None]] = []
 
     async def open(self) -> None:
@@ -94,6 +97,7 @@ class Pool:
                 steps = load("postgres")
                 await prepare_schema(connection, self.address, steps)
                 self.newest_schema = steps[-1].number
+                self.has_pending_indexes = await has_pending(connection, self.address.schema)
             finally:
                 await connection.close()
             self._shared = self._new_semaphore()

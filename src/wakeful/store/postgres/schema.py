@@ -31,6 +31,7 @@ _CREATE_VERSION: Final = """
         version integer NOT NULL PRIMARY KEY, name text NOT NULL,
         applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"""
 _ADD_VERSION: Final = "INSERT INTO schema_version (version, name) VALUES ($1, $2)"
+_ADD_LATER_INDEX: Final = "INSERT INTO pending_indexes (name, statement) VALUES ($1, $2)"
 _MARK_COMPATIBLE: Final = "UPDATE schema_version SET breaking = false WHERE version = $1"
 #: the newest breaking migration; the column exists from schema 9 on
 _REQUIRED_SCHEMA: Final = 'SELECT max(version) FROM "{schema}".schema_version WHERE breaking'
@@ -61,7 +62,7 @@ async def prepare_schema(connection: Raw, address: Address, steps: Sequence[Migr
 
 
 async def migrate(connection: Raw, schema: str, steps: Sequence[Migration]) -> None:
-    """Apply the pending migrations, all or none, under a lock.
+    """Apply the pending migrations, all or none, under a lock. Some indexes are left to `index_builder`.
 
     IncompatibleSchema: the database has a breaking migration that is not among them.
     """
@@ -83,14 +84,18 @@ async def migrate(connection: Raw, schema: str, steps: Sequence[Migration]) -> N
 async def _apply(connection: Raw, schema: str, steps: Sequence[Migration]) -> None:
     async with connection.transaction():
         await connection.execute(_NO_TIMEOUTS)
-        await connection.execute(_LOCK_SCHEMA, schema)
+        # Another process may hold the lock as long as its migration takes.
+        await connection.execute(_LOCK_SCHEMA, schema, timeout=_MIGRATION_S)
         if not await connection.fetchval(_HAS_SCHEMA, schema):
             await connection.execute(_CREATE_SCHEMA.format(schema=schema))
         await connection.execute(_CREATE_VERSION.format(schema=schema))
         installed = await installed_schema(connection, schema)  # another process may have applied some
         for step in pending(steps, installed or 0):
+            script = step.script if installed else step.complete_script
             # asyncpg fails on a file without a statement
-            await connection.execute(f"SELECT 1; {step.sql}", timeout=_MIGRATION_S)
+            await connection.execute(f"SELECT 1; {script}", timeout=_MIGRATION_S)
+            for index in step.later_indexes if installed else ():
+                await connection.execute(_ADD_LATER_INDEX, *index)
             await connection.execute(_ADD_VERSION, step.number, step.name)
             if not step.breaking:
                 await connection.execute(_MARK_COMPATIBLE, step.number)

@@ -23,6 +23,7 @@ from wakeful.store.postgres import (
     runs,
 )
 from wakeful.store.postgres.connection import Pool
+from wakeful.store.postgres.index_builder import IndexBuilder
 from wakeful.store.postgres.listener import Listener
 from wakeful.store.sql.driver import Row, SqlSession
 from wakeful.store.sql.operations import Operations
@@ -72,14 +73,17 @@ class PostgresStore(Store):
         steered = SteeredClock()
         self._pool = Pool(url, clock or steered)
         self._listener = Listener(self._pool, steered if clock is None else None)
+        self._indexes = IndexBuilder(self._pool)
         super().__init__(self._pool, _OPERATIONS, clock or steered)
 
     async def open(self) -> None:
-        """Check the server, listen to other processes, and migrate the schema."""
+        """Check the server, listen to other processes, and migrate the schema; some indexes follow later."""
         try:
             async with self._pool.translate_errors():
                 await self._listener.start()
             await super().open()
+            if self._pool.has_pending_indexes:
+                self._indexes.start()
         except BaseException:
             await self.close()
             raise
@@ -87,9 +91,14 @@ class PostgresStore(Store):
     async def close(self) -> None:
         """Disconnect."""
         try:
+            await self._indexes.stop()
             await self._listener.stop()
         finally:
             await super().close()
+
+    async def build_indexes(self) -> None:
+        """Wait until the indexes that migrations left for later are built."""
+        await self._indexes.wait()
 
     async def ping(self) -> None:
         """Raise Unavailable if the database does not respond or is read-only, or sessions are shared."""

@@ -25,19 +25,15 @@ from wakeful.values.ids import first_id
 COUNT_JOBS: Final = """
     SELECT count(*) FILTER (WHERE enabled), count(*) FROM jobs /*+ INDEXED BY jobs_name */
     WHERE workspace = $1 AND ($2::text IS NULL OR agent = $2) AND deleted_at IS NULL"""
-#: runs_running and runs_waiting, or live_runs, all of it; the runs' primary key, once for each
+#: runs_live or live_runs_of_workspace: the part of the workspace, or of the agent
 COUNT_LIVE: Final = Texts(
     sqlite="""
-    SELECT state, count(*), count(DISTINCT worker) FILTER (WHERE is_pull) FROM runs NOT INDEXED
-    WHERE workspace = $1 AND ($2 IS NULL OR agent = $2) AND rowid IN (
-        SELECT rowid FROM runs INDEXED BY runs_running WHERE state = 'running' UNION ALL
-        SELECT rowid FROM runs INDEXED BY runs_waiting WHERE state IN ('pending', 'retrying'))
+    SELECT state, count(*), count(DISTINCT worker) FILTER (WHERE is_pull) FROM runs INDEXED BY runs_live
+    WHERE workspace = $1 AND ($2 IS NULL OR agent = $2) AND state IN ('pending', 'retrying', 'running')
     GROUP BY state""",
     postgresql="""
-    SELECT l.state, count(*), count(DISTINCT r.worker) FILTER (WHERE l.is_pull)
-    FROM live_runs l CROSS JOIN LATERAL (
-        SELECT workspace, agent, worker FROM runs WHERE id = l.run_id OFFSET 0) r
-    WHERE r.workspace = $1 AND ($2::text IS NULL OR r.agent = $2) GROUP BY 1""",
+    SELECT state, count(*), count(DISTINCT worker) FILTER (WHERE is_pull) FROM live_runs
+    WHERE workspace = $1 AND ($2::text IS NULL OR agent = $2) GROUP BY 1""",
 )
 #: jobs_wake or cursors_wake, in its order, up to the first of the workspace or agent; the jobs' primary key,
 #: once for each
