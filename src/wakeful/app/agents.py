@@ -6,6 +6,7 @@ import builtins
 from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
+from wakeful.app.home import Home, at_home
 from wakeful.app.jobs import plain_fields
 from wakeful.client.admin import Agents as ClientAgents
 from wakeful.client.instances import SignalLike, check_state
@@ -32,11 +33,13 @@ from wakeful.signal.signals import Signal
 from wakeful.store.instances import InstanceView
 
 
+@at_home
 class Agents(ClientAgents):
     """The agents of a workspace: `app.agents`."""
 
-    def __init__(self, services: Services, workspace: str) -> None:
+    def __init__(self, services: Services, workspace: str, home: Home | None = None) -> None:
         self._services = services
+        self._home = home or Home()
         self._workspace = workspace
 
     @overload

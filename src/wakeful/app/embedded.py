@@ -9,18 +9,20 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar, Unpack
 
 from wakeful.agents.agent import Agent
 from wakeful.agents.turn_starter import TurnStarter
 from wakeful.app.agent_runtime import AgentRuntime
 from wakeful.app.agents import Agents
 from wakeful.app.chat import CronTool, StoredConversations
+from wakeful.app.home import Done, Home, SyncMethods, call_at_exit, running_loop
 from wakeful.app.incidents import Incidents
 from wakeful.app.jobs import Jobs
 from wakeful.app.overrides import overrides
 from wakeful.app.runs import Runs
 from wakeful.app.suggestions import Suggestions
+from wakeful.client.portal import Portal
 from wakeful.client.scheduler import Scheduler
 from wakeful.cron import zone
 from wakeful.deliver.channels import ChannelSender
@@ -33,6 +35,7 @@ from wakeful.engine.metrics import Metrics
 from wakeful.engine.pinger import Pinger
 from wakeful.engine.tracing_setup import engine_tracing
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, InvalidSchedule, WakefulError
+from wakeful.job.job import Definition
 from wakeful.job.targets import Function
 from wakeful.launch.address_guard import AddressGuard
 from wakeful.launch.budgets import BudgetGate
@@ -62,7 +65,19 @@ from wakeful.values.process_share import ProcessShare, current_share
 A = TypeVar("A", bound=type[Agent])
 F = TypeVar("F", bound=Callable[..., object])
 
+#: A coroutine in async programs. Not typed as one: type checkers would want it awaited in sync programs too.
+AwaitedOrDone: TypeAlias = Any
+
 log = get_logger("wakeful.app")
+
+_STARTED: Final = "this Wakeful has already started; create another one for another replica"
+
+
+class _Declared(NamedTuple):
+    """A function that is a job, and the document of the job."""
+
+    function: Callable[..., object]
+    document: Mapping[str, object]
 
 
 class Wakeful:
@@ -157,7 +172,7 @@ class Wakeful:
         self._wait_for_db = (settings.wait_for_db or 0) if wait_for_db is None else wait_for_db
         self._ping = settings.ping_url, settings.ping_ms
         self._defaults = defaults or _defaults(settings)
-        self._declared: dict[str, dict[str, object]] = {}
+        self._declared: dict[str, _Declared] = {}
         self._engine: Engine | None = None
         self._stopping = asyncio.Event()
         #: closes the exporter of traces
@@ -183,16 +198,21 @@ class Wakeful:
         self._launchers.add(self._agent_runtime.launcher)
         self._launchers.add(EvolutionLauncher(self.services.admin.evolution))
         self._where = (workspace, agent)
+        #: the event loop that this scheduler runs on
+        self.home = Home()
+        self._portal: Portal | None = None
         #: create, change and run jobs
-        self.jobs = Jobs(self.services, workspace, agent)
+        self.jobs = Jobs(self.services, workspace, agent, self.home)
         #: read, stop, replay and complete runs
-        self.runs = Runs(self.services, workspace, agent)
+        self.runs = Runs(self.services, workspace, agent, self.home)
         #: create and change agents, send messages and signals to them, and manage their instances
-        self.agents = Agents(self.services, workspace)
+        self.agents = Agents(self.services, workspace, self.home)
         #: read and acknowledge incidents
-        self.incidents = Incidents(self.services, workspace)
+        self.incidents = Incidents(self.services, workspace, self.home)
         #: read and decide suggestions
-        self.suggestions = Suggestions(self.services, workspace)
+        self.suggestions = Suggestions(self.services, workspace, self.home)
+        #: the same methods without `await`, for any thread and any event loop but that of this scheduler
+        self.sync = SyncMethods(self)
 
     # --- declared jobs ---------------------------------------------------------------------------
 
@@ -257,26 +277,80 @@ class Wakeful:
     def _declare(self, schedule: object, name: str | None, options: Mapping[str, object]) -> Callable[[F], F]:
         def declare(function: F) -> F:
             slug = name or _slug(function)
-            if slug in self._declared:
+            again = self._is_defined_again(slug, function)
+            if slug in self._declared and not again:
                 raise AlreadyExists(f"a job '{slug}' is already declared; give this one another `name`")
-            self._functions.register(slug, function)
             target = Function(slug).to_json()
-            self._declared[slug] = {**options, "name": slug, "schedule": schedule, "target": target}
+            document = {**options, "name": slug, "schedule": schedule, "target": target}
+            if self.home.loop is not None:
+                # As of 1970: `_save_declared` judges times that have passed.
+                self._read_declared(document, now_ms=0)
+            self._functions.register(slug, function, replace=again)
+            if self.home.loop is not None:
+                try:
+                    self.home.save(slug, lambda: self._save_declared(document))
+                except BaseException:
+                    self._functions.unregister(slug)
+                    raise
+            self._declared[slug] = _Declared(function, document)
             return function
 
         return declare
 
+    def _is_defined_again(self, slug: str, function: Callable[..., object]) -> bool:
+        """Return whether a cell of a notebook, or a line at a prompt, defines a declared function anew."""
+        known = self._declared.get(slug)
+        if known is None or self.home.loop is None:
+            return False
+        return function.__module__ == "__main__" and _qualified_name(known.function) == _qualified_name(
+            function
+        )
+
     # --- start and stop --------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        """Start on a thread of its own, for programs without an event loop."""
+        if self._engine is not None:
+            raise FailedPrecondition(_STARTED)
+        portal = self._portal = Portal(self._stop, "wakeful")
+        try:
+            portal.call(self.__aenter__())
+        except BaseException:
+            self._portal = None
+            portal.close()
+            raise
+        call_at_exit(self._stop_portal)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stop_portal()
+
+    def start(self) -> AwaitedOrDone:
+        """Start, as `with app:` and `async with app:` do, until `stop` or the end of the program.
+
+        `app.start()` in a sync function returns when it has started; it runs on its own thread. In an async
+        function write `await app.start()`: it runs on that event loop.
+        """
+        if running_loop() is not None:
+            return self._start()
+        self.__enter__()
+        return Done()
+
+    async def _start(self) -> None:
+        await self.__aenter__()
 
     async def __aenter__(self) -> Self:
         if self._engine is not None:
-            raise FailedPrecondition(
-                "this Wakeful has already started; create another one for another replica"
-            )
+            raise FailedPrecondition(_STARTED)
         await open_within(self.store, self._wait_for_db)
         try:
-            for document in self._declared.values():
-                await self._upsert_declared(document)
+            for declared in self._declared.values():
+                await self._save_declared(declared.document)
             await self.before_start()
             await self._agent_runtime.start()
             self._stopping = asyncio.Event()
@@ -302,6 +376,7 @@ class Wakeful:
                 closing.push_async_callback(self._launchers.close)
             raise
         self._engine = self.services.admin.status.engine = engine
+        self.home.open()
         engine.grace_ms = round(self._grace * 1000)
         engine.on_incompatible = self._end_incompatible
         if engine.incompatible is not None:
@@ -326,14 +401,30 @@ class Wakeful:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.stop()
+        await self._stop()
 
-    async def stop(self, grace: float | None = None) -> None:
+    def stop(self, grace: float | None = None) -> AwaitedOrDone:
         """Stop launching, give running work a grace period in seconds, then cancel it and close the store.
 
-        Cancelled work is due again at once, on another replica or at the next start.
+        Cancelled work is due again at once, on another replica or at the next start. In an async function
+        write `await app.stop()`; in a sync function it returns when all is stopped.
         """
+        if self._portal is None and running_loop() is not None:
+            return self._stop(grace)
+        self._stop_portal(grace)
+        return Done()
+
+    def _stop_portal(self, grace: float | None = None) -> None:
+        portal, self._portal = self._portal, None
+        if portal is not None:
+            try:
+                portal.call(self._stop(grace))
+            finally:
+                portal.close()
+
+    async def _stop(self, grace: float | None = None) -> None:
         if self._engine is not None:
+            await self.home.close()
             engine, self._engine = self._engine, None
             self.services.admin.status.engine = None
             self.services.events.shut_down()
@@ -380,26 +471,34 @@ class Wakeful:
             Pinger(self.store.clock, url, every_ms, services.admin.status.ready, services.metrics.record_ping)
         ]
 
-    async def _upsert_declared(self, document: Mapping[str, object]) -> None:
-        name = document["name"]
+    def _read_declared(self, document: Mapping[str, object], now_ms: int) -> Definition:
         try:
-            try:
-                await self.services.jobs.upsert(LOCAL, *self._where, document)
-            except InvalidSchedule:
-                # Read it as of 1970: a past time is then valid, and other errors are still raised.
-                timing = read_definition(document, now_ms=0, defaults=self._defaults).timing
-                at = timing.schedule if timing else None
-                if not isinstance(at, At) or at.at_ms > self.store.clock.now_ms():
-                    raise
-                log.info(
-                    "job.over",
-                    job=name,
-                    workspace=self._where[0],
-                    agent=self._where[1],
-                    reason="its time had passed before the start",
-                )
+            return read_definition(document, now_ms=now_ms, defaults=self._defaults)
         except InvalidArgument as error:
-            raise type(error)(f"job '{name}': {error.message}") from error
+            raise _name_job(document, error) from error
+
+    async def _save_declared(self, document: Mapping[str, object]) -> None:
+        try:
+            await self.services.jobs.upsert(LOCAL, *self._where, document)
+        except InvalidSchedule as error:
+            # Read it as of 1970: a past time is then valid, and other errors are still raised.
+            timing = self._read_declared(document, now_ms=0).timing
+            at = timing.schedule if timing else None
+            if not isinstance(at, At) or at.at_ms > self.store.clock.now_ms():
+                raise _name_job(document, error) from error
+            log.info(
+                "job.over",
+                job=document["name"],
+                workspace=self._where[0],
+                agent=self._where[1],
+                reason="its time had passed before the start",
+            )
+        except InvalidArgument as error:
+            raise _name_job(document, error) from error
+
+
+def _name_job(document: Mapping[str, object], error: InvalidArgument) -> InvalidArgument:
+    return type(error)(f"job '{document['name']}': {error.message}")
 
 
 async def _nothing() -> None:
@@ -448,6 +547,10 @@ def _zone(setting: str, name: str) -> str:
         return zone(name).name
     except InvalidArgument as error:
         raise InvalidArgument(f"{PREFIX}{setting}: {error.message}") from error
+
+
+def _qualified_name(function: Callable[..., object]) -> str | None:
+    return getattr(function, "__qualname__", None)
 
 
 def _slug(function: Callable[..., object]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from wakeful.app.home import Home, at_home
 from wakeful.client.incidents import Incidents as ClientIncidents
 from wakeful.model import Incident, Page
 from wakeful.service.auth.access import LOCAL
@@ -11,11 +12,13 @@ from wakeful.service.serializers import INCIDENTS
 from wakeful.service.services import Services
 
 
+@at_home
 class Incidents(ClientIncidents):
     """The incidents of a workspace: `app.incidents`."""
 
-    def __init__(self, services: Services, workspace: str) -> None:
+    def __init__(self, services: Services, workspace: str, home: Home | None = None) -> None:
         self._services = services
+        self._home = home or Home()
         self._workspace = workspace
 
     async def list(

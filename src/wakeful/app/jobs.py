@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal, Unpack, overload
 
+from wakeful.app.home import Home, at_home
 from wakeful.client.jobs import Jobs as ClientJobs
 from wakeful.job.policy import Overlap
 from wakeful.job.targets import Target
@@ -29,16 +30,18 @@ _LAST_RUNS: Final = 5
 _JSON: Final = frozenset({str, int, float, bool, dict, list, type(None)})
 
 
+@at_home
 class Jobs(ClientJobs):
     """The jobs of one agent: `app.jobs`."""
 
-    def __init__(self, services: Services, workspace: str, agent: str) -> None:
+    def __init__(self, services: Services, workspace: str, agent: str, home: Home | None = None) -> None:
         self._services = services
+        self._home = home or Home()
         self._service = services.jobs
         self._where = (workspace, agent)
 
     def of(self, agent: str, workspace: str | None = None) -> Jobs:
-        return Jobs(self._services, workspace or self._where[0], agent)
+        return Jobs(self._services, workspace or self._where[0], agent, self._home)
 
     async def create(self, name: str, **fields: Unpack[JobFields]) -> Job:
         saved = await self._service.create(LOCAL, *self._where, _document(name, fields))

@@ -6,6 +6,7 @@ import builtins
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
+from wakeful.app.home import Home, at_home
 from wakeful.client.runs import Runs as ClientRuns
 from wakeful.client.runs import id_and_attempt, poll_until
 from wakeful.model import HeartbeatResult, Page, ReleaseResult, Run, Trigger
@@ -20,16 +21,18 @@ from wakeful.service.services import Services
 from wakeful.values.json_value import compact, json_value
 
 
+@at_home
 class Runs(ClientRuns):
     """The runs of one agent: `app.runs`."""
 
-    def __init__(self, services: Services, workspace: str, agent: str) -> None:
+    def __init__(self, services: Services, workspace: str, agent: str, home: Home | None = None) -> None:
         self._services = services
+        self._home = home or Home()
         self._service = services.runs
         self._workspace, self._agent = workspace, agent
 
     def of(self, agent: str, workspace: str | None = None) -> Runs:
-        return Runs(self._services, workspace or self._workspace, agent)
+        return Runs(self._services, workspace or self._workspace, agent, self._home)
 
     async def get(self, run_id: str) -> Run:
         run = await self._service.get(LOCAL, self._workspace, run_id)

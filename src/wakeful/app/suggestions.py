@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from wakeful.app.home import Home, at_home
 from wakeful.client.suggestions import Suggestions as ClientSuggestions
 from wakeful.model import Page, Suggestion
 from wakeful.service.auth.access import LOCAL
@@ -11,11 +12,13 @@ from wakeful.service.serializers import SUGGESTIONS
 from wakeful.service.services import Services
 
 
+@at_home
 class Suggestions(ClientSuggestions):
     """The suggestions of a workspace: `app.suggestions`."""
 
-    def __init__(self, services: Services, workspace: str) -> None:
+    def __init__(self, services: Services, workspace: str, home: Home | None = None) -> None:
         self._services = services
+        self._home = home or Home()
         self._workspace = workspace
 
     async def list(

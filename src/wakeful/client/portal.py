@@ -37,8 +37,11 @@ class Portal:
     `on_close` runs on the loop at the end. A fork has no threads: there the next call starts a loop anew.
     """
 
-    def __init__(self, on_close: Callable[[], Coroutine[object, object, None]]) -> None:
+    def __init__(
+        self, on_close: Callable[[], Coroutine[object, object, None]], thread_name: str = "wakeful-client"
+    ) -> None:
         self._on_close = on_close
+        self._thread_name = thread_name
         self._closed = False
         self._start_anew()
         _portals.add(self)
@@ -68,6 +71,10 @@ class Portal:
         except BaseException:
             future.cancel()
             raise
+
+    def run(self, call: Callable[[], Coroutine[object, object, R]]) -> R:
+        """Return the result of an async method, which is called on the loop."""
+        return self.call(_await(call))
 
     def each(self, items: AsyncGenerator[T, None], timeout: float | None = None) -> Iterator[T]:
         """Yield the items of an async generator. After `timeout` seconds raise TimeoutError."""
@@ -99,7 +106,7 @@ class Portal:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             thread = threading.Thread(
-                target=_run_loop, args=[self._loop, self._on_close], name="wakeful-client", daemon=True
+                target=_run_loop, args=[self._loop, self._on_close], name=self._thread_name, daemon=True
             )
             thread.start()
             # Ends the thread of a client that is never closed: with the client, or with the program.
@@ -150,6 +157,10 @@ def _stop_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread, pid: i
         thread.join(_JOIN_TIMEOUT)
 
 
+async def _await(call: Callable[[], Coroutine[object, object, R]]) -> R:
+    return await call()
+
+
 async def _next(items: AsyncGenerator[T, None]) -> T:
     return await anext(items)
 
@@ -179,11 +190,12 @@ class Blocking(Generic[A, P, R]):
     def __get__(self, instance: Through[A] | None, owner: type) -> Self | Callable[P, R]:
         if instance is None:
             return self
-        portal, inner = instance.portal, instance.inner
+        portal = instance.portal
+        method: Callable[P, Coroutine[object, object, R]] = getattr(instance.inner, self.method.__name__)
 
         @functools.wraps(self.method)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            return portal.call(self.method(inner, *args, **kwargs))
+            return portal.run(lambda: method(*args, **kwargs))
 
         return call
 

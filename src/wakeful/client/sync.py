@@ -85,10 +85,11 @@ class Jobs(_Part[jobs.Jobs]):
         overlap_policy: OverlapPolicy | Overlap | None = None,
     ) -> Run | None:
         """Run a job now; with `mode="due"`, only if a tick is due, else None."""
-        call = self.inner.run(
-            name, mode=cast(Literal["due"], mode), payload=payload, overlap_policy=overlap_policy
+        return self.portal.run(
+            lambda: self.inner.run(
+                name, mode=cast(Literal["due"], mode), payload=payload, overlap_policy=overlap_policy
+            )
         )
-        return self.portal.call(call)
 
 
 class Runs(_Part[runs.Runs]):
@@ -162,8 +163,8 @@ class Agents(_Part[admin.Agents]):
     def list(self, name: str | None = None) -> builtins.list[AgentInfo] | builtins.list[InstanceInfo]:
         """Return all agents, by name; with the `name` of an agent, all its instances."""
         if name is None:
-            return self.portal.call(self.inner.list())
-        return self.portal.call(self.inner.list(name))
+            return self.portal.run(lambda: self.inner.list())
+        return self.portal.run(lambda: self.inner.list(name))
 
     @overload
     def send(self, name: str, id: str, signal: SignalLike) -> Run: ...
@@ -171,7 +172,7 @@ class Agents(_Part[admin.Agents]):
     def send(self, name: str, id: str, signal: Sequence[EventLike]) -> builtins.list[Run]: ...
     def send(self, name: str, id: str, signal: SignalLike | Sequence[EventLike]) -> Run | builtins.list[Run]:
         """Send a signal to an instance, or several at once; return its run, or their runs."""
-        return self.portal.call(self.inner.send(name, id, cast(SignalLike, signal)))
+        return self.portal.run(lambda: self.inner.send(name, id, cast(SignalLike, signal)))
 
 
 class Incidents(_Part[incidents.Incidents]):

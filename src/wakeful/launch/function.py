@@ -100,6 +100,13 @@ class FunctionLauncher:
             self._capabilities = {**self._capabilities, function_requirement(name): 0}
             self.on_capabilities_changed()
 
+    def unregister(self, name: str) -> None:
+        """Forget the function of that name."""
+        del self._functions[name]
+        forgotten = function_requirement(name)
+        self._capabilities = {key: value for key, value in self._capabilities.items() if key != forgotten}
+        self.on_capabilities_changed()
+
     def capabilities(self) -> Mapping[str, int]:
         """Return what runs of the registered functions require."""
         return self._capabilities

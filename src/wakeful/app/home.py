@@ -1,0 +1,186 @@
+"""The event loop of an embedded scheduler, and calls to it from sync code, other threads and other loops."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import functools
+import inspect
+import os
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, Final, TypeVar, cast
+
+from wakeful.client import sync
+from wakeful.client.portal import Portal
+from wakeful.errors import FailedPrecondition, WakefulError
+from wakeful.logs import get_logger
+
+C = TypeVar("C", bound=type)
+R = TypeVar("R")
+
+_NOT_STARTED: Final = (
+    "this Wakeful has not started; use `with app:` or `app.start()` (`async with app:`) first"
+)
+_FORKED: Final = "this Wakeful was started before a fork; create and start one in each process"
+
+log = get_logger("wakeful.app")
+
+
+class Home:
+    """The loop that a scheduler runs on, from its start to its stop, and the declared jobs that it saves."""
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._pid = os.getpid()
+        self._saves: set[asyncio.Task[None]] = set()
+        self._error: WakefulError | None = None
+
+    def open(self) -> None:
+        """Make the running loop the home."""
+        self.loop, self._pid = asyncio.get_running_loop(), os.getpid()
+
+    async def close(self) -> None:
+        """Have no home any more, once all declared jobs are saved."""
+        with contextlib.suppress(WakefulError):  # it was logged
+            await self.settle()
+        self.loop = None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the caller runs on the loop."""
+        return self.loop is not None and running_loop() is self.loop
+
+    def started(self) -> asyncio.AbstractEventLoop:
+        """Return the loop, or raise FailedPrecondition."""
+        if self.loop is None:
+            raise FailedPrecondition(_NOT_STARTED)
+        if self._pid != os.getpid():
+            raise FailedPrecondition(_FORKED)
+        return self.loop
+
+    def save(self, name: str, call: Callable[[], Coroutine[object, object, None]]) -> None:
+        """Save a declared job: before this returns, or, called on the loop, before the next call on it.
+
+        An error of a save on the loop is raised by that next call.
+        """
+        if not self.is_here:
+            asyncio.run_coroutine_threadsafe(call(), self.started()).result()
+            return
+        task = self.started().create_task(self._save(name, call))
+        self._saves.add(task)
+        task.add_done_callback(self._saves.discard)
+
+    async def _save(self, name: str, call: Callable[[], Coroutine[object, object, None]]) -> None:
+        try:
+            await call()
+        except WakefulError as error:
+            log.error("job.not_saved", job=name, reason=error.message)
+            self._error = error
+
+    async def settle(self) -> None:
+        """Wait until all declared jobs are saved; raise the error of one that was not."""
+        while self._saves:
+            await asyncio.wait(self._saves)
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    async def run(self, call: Callable[[], Coroutine[object, object, R]]) -> R:
+        """Return the result of a call, which runs on the loop of the scheduler."""
+        if self.loop is None or self.is_here:
+            if self._saves or self._error is not None:
+                await self.settle()
+            return await call()
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call(), self.started()))
+
+
+class HomePortal(Portal):
+    """Blocking calls to a scheduler from any thread and any event loop but its own."""
+
+    def __init__(self, home: Home) -> None:
+        super().__init__(_do_nothing)
+        self._home = home
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        if self._home.is_here:
+            raise FailedPrecondition(
+                "`app.sync` would block the event loop of this Wakeful; use `await app.…` here, or call it "
+                "in another thread (`asyncio.to_thread`)"
+            )
+        return self._home.started()
+
+
+class SyncMethods:
+    """The methods of a scheduler without `await`: `app.sync`."""
+
+    def __init__(self, app: Any) -> None:
+        portal = HomePortal(app.home)
+        #: create, change and run jobs
+        self.jobs = sync.Jobs(portal, app.jobs)
+        #: read, stop, replay and complete runs
+        self.runs = sync.Runs(portal, app.runs)
+        #: create and change agents, send messages and signals to them, and manage their instances
+        self.agents = sync.Agents(portal, app.agents)
+        #: read and acknowledge incidents
+        self.incidents = sync.Incidents(portal, app.incidents)
+        #: read and decide suggestions
+        self.suggestions = sync.Suggestions(portal, app.suggestions)
+
+
+class Done(Awaitable[None]):
+    """A call that has returned already: it may be awaited, and need not."""
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return
+        yield
+
+
+def call_at_exit(call: Callable[[], object]) -> None:
+    """Call the method before the program ends, while threads may still be used."""
+    method = weakref.WeakMethod(call)
+
+    def exit_program() -> None:
+        alive = method()
+        if alive is not None:
+            alive()
+
+    # `atexit` comes too late: pools of threads refuse work by then.
+    getattr(threading, "_register_atexit", atexit.register)(exit_program)
+
+
+def at_home(part: C) -> C:
+    """Make the async methods of a part of the scheduler run on its loop, wherever they are awaited.
+
+    Without an event loop they raise an error that names the method of `app.sync`.
+    """
+    for name, method in inspect.getmembers(part, inspect.iscoroutinefunction):
+        if not name.startswith("_"):
+            setattr(part, name, _run_at_home(f"{part.__name__.lower()}.{name}", method))
+    return part
+
+
+def _run_at_home(name: str, method: Callable[..., Coroutine[object, object, R]]) -> Callable[..., object]:
+    @functools.wraps(method)
+    def call(self: Any, *args: object, **kwargs: object) -> Coroutine[object, object, R]:
+        if running_loop() is None:
+            raise FailedPrecondition(
+                f"`app.{name}` needs `await` in an async function; in a sync function use `app.sync.{name}`"
+            )
+        return cast(Home, self._home).run(lambda: method(self, *args, **kwargs))
+
+    return call
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that the caller runs on, if any."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+async def _do_nothing() -> None:
+    pass

@@ -1,0 +1,185 @@
+"""The embedded scheduler in sync programs and other loops, and jobs that are declared after its start."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import SELDOM, NewApp
+from tests.support.waiting import PATIENCE, eventually
+from wakeful import FailedPrecondition, Function, InvalidArgument, InvalidSchedule, NotFound, Wakeful
+
+# --- sync programs -----------------------------------------------------------------------------------
+
+
+def test_a_sync_program_creates_and_runs_a_job(new_app: NewApp):
+    app = new_app()
+    done = threading.Event()
+
+    @app.function()
+    def note() -> str:
+        # A sync function runs in a thread, and may use the scheduler too.
+        assert app.sync.jobs.get("note").name == "note"
+        done.set()
+        return "noted"
+
+    with app:
+        app.sync.jobs.upsert("note", schedule=SELDOM, target=Function("note"))
+        run = app.sync.jobs.run("note")
+        ended = app.sync.runs.wait(run.id, timeout=PATIENCE)
+        assert (ended.state, ended.output) == ("succeeded", "noted")
+        assert [each.name for each in app.sync.jobs.list()] == ["note"]
+    assert done.is_set()
+    assert not app.alive
+
+
+def test_start_and_stop_may_be_called_again_and_from_any_thread(new_app: NewApp):
+    app = new_app()
+    app.start()
+    with pytest.raises(FailedPrecondition, match="already started"):
+        app.start()
+    errors: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            app.sync.jobs.upsert(f"job-{number}", schedule=SELDOM, target={"kind": "pull"})
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=[number]) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not errors
+    app.stop()
+    app.stop()
+    with pytest.raises(FailedPrecondition, match="has not started"):
+        app.sync.jobs.list()
+    with app:
+        assert len(app.sync.jobs.list()) == 8
+
+
+def test_a_start_that_fails_leaves_no_thread():
+    app = Wakeful("sqlite:////no/such/directory/wakeful.db")
+    before = threading.active_count()
+    with pytest.raises(Exception, match="directory"):
+        app.start()
+    assert threading.active_count() <= before
+    app.stop()
+
+
+async def test_start_and_stop_are_awaited_in_async_programs(new_app: NewApp):
+    app = new_app()
+    await app.start()
+    assert app.home.loop is asyncio.get_running_loop()
+    assert await app.jobs.list() == []
+    await app.stop()
+    await app.stop()
+    assert not app.alive
+
+
+async def test_sync_methods_refuse_to_block_the_loop_of_the_scheduler(new_app: NewApp):
+    async with new_app() as app:
+        with pytest.raises(FailedPrecondition, match="await app"):
+            app.sync.jobs.list()
+        assert await asyncio.to_thread(app.sync.jobs.list) == []
+
+
+def test_async_methods_without_a_loop_name_the_sync_form(new_app: NewApp):
+    with new_app() as app:
+        for call in (app.jobs.list, app.runs.list, app.agents.list, app.incidents.list, app.suggestions.list):
+            with pytest.raises(FailedPrecondition, match=r"app\.sync\.\w+\.list"):
+                call()
+
+
+async def test_async_methods_work_in_another_loop(new_app: NewApp):
+    async with new_app() as app:
+
+        async def work() -> list[str]:
+            await app.jobs.create("other", schedule=SELDOM, target={"kind": "pull"})
+            with pytest.raises(NotFound):
+                await app.jobs.get("missing")
+            return [each.name for each in await app.jobs.list()]
+
+        assert await asyncio.to_thread(asyncio.run, work()) == ["other"]
+
+
+def test_a_program_that_ends_without_stop_ends_at_once(tmp_path: Path):
+    program = f"""
+import threading
+from wakeful import Wakeful
+app = Wakeful("sqlite:///{tmp_path}/wakeful.db")
+ran = threading.Event()
+@app.every("1s")
+def pulse():
+    ran.set()
+app.start()
+assert ran.wait({PATIENCE})
+print("ran")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=3 * PATIENCE, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# --- jobs declared after the start ---------------------------------------------------------------------
+
+
+async def test_a_job_declared_after_the_start_is_saved_before_the_next_call(new_app: NewApp):
+    async with new_app() as app:
+        calls: list[int] = []
+
+        @app.every("1s")
+        async def late() -> None:
+            calls.append(1)
+
+        assert (await app.jobs.get("late")).name == "late"
+        await eventually(lambda: bool(calls))
+
+
+def test_a_job_declared_in_another_thread_is_saved_when_the_decorator_returns(new_app: NewApp):
+    with new_app() as app:
+
+        @app.cron("0 0 1 1 *")
+        def late() -> None: ...
+
+        assert [each.name for each in app.sync.jobs.list()] == ["late"]
+        with pytest.raises(InvalidArgument, match="job 'wrong'"):
+            app.cron("0 0 * * *", name="wrong", payload={"a": "x" * 10_000_000})(late)
+        app.cron("0 0 * * *", name="wrong")(late)  # the failed declaration left nothing behind
+
+
+async def test_wrong_declarations_after_the_start_raise(new_app: NewApp):
+    async with new_app() as app:
+        with pytest.raises(InvalidSchedule, match="job 'wrong'"):
+            app.cron("0 0 32 * *", name="wrong")(lambda: None)
+        with pytest.raises(InvalidArgument, match="besides the run"):
+            app.every("1h", name="wrong")(lambda a, b, c: None)
+        app.every("1h", name="wrong")(lambda: None)
+        assert [each.name for each in await app.jobs.list()] == ["wrong"]
+
+
+async def test_a_declared_job_that_cannot_be_saved_fails_the_next_call(new_app: NewApp):
+    async with new_app() as app:
+        await app.jobs.create("first", after="second", target={"kind": "pull"})
+        app.cron("0 0 * * *", name="second", after="first")(lambda: None)
+        with pytest.raises(InvalidArgument, match="job 'second'"):
+            await app.jobs.list()
+        assert [each.name for each in await app.jobs.list()] == ["first"]
+
+
+async def test_a_notebook_cell_may_define_its_job_again(new_app: NewApp):
+    async with new_app() as app:
+        for text in ("one", "two"):
+            names = {"app": app, "__name__": "__main__"}
+            exec(f"@app.cron('0 0 * * *')\ndef cell():\n    return '{text}'", names)
+        run = await app.jobs.run("cell")
+        assert (await app.runs.wait(run.id)).output == "two"
