@@ -58,6 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not isinstance(error, _UsageError):
             raise
         if message := error.format_message():
+            if arguments[0] == "add" and "extra argument" in message:
+                message += "; a schedule is an option: wakeful add NAME --schedule 'every 15m'"
             _print_error(f"{message} (see 'wakeful --help', or --help after a command)")
         return error.exit_code
     return code if isinstance(code, int) else exit_codes.OK

@@ -43,6 +43,9 @@ _PARTLY: Final = "only {} of {} parts were accepted: {}; it is not sent again"
 _SLACK_BLOCK: Final = 3_000
 #: The scheme of Telegram, for which Apprise counts HTML that it does not send.
 _TELEGRAM: Final = "tgram"
+_HTML_BREAK: Final = re.compile(r"<br ?/>(\r\n)?")
+#: Entities that Telegram does not know, and what they stand for.
+_NOT_OF_TELEGRAM: Final = {"&nbsp;": " ", "&emsp;": "\t", "&apos;": "'"}
 #: The room for what Apprise writes behind a title that is the first line of the message.
 _TITLE_END: Final = 16
 _STATUS: Final = re.compile(r"\berror=([1-5]\d\d)\b")
@@ -223,11 +226,13 @@ def _parts(service: NotifyBase, url: str, message: ChannelMessage) -> list[Chann
     """
     from apprise import NotifyBase, NotifyFormat, OverflowMode
 
+    telegram = url.lower().startswith(_TELEGRAM)
+    if telegram:
+        _keep_blank_lines(service)
     if service.body_maxlen == NotifyBase.body_maxlen or re.search(
         r"[?&]overflow=(upstream|truncate)", url, re.I
     ):
         return [message]
-    telegram = url.lower().startswith(_TELEGRAM)
     html = service.resolve_format("text") == NotifyFormat.HTML and not telegram
     if not telegram:
         # Apprise splits what becomes longer when it converts the text to the format of the service.
@@ -239,6 +244,25 @@ def _parts(service: NotifyBase, url: str, message: ChannelMessage) -> list[Chann
     room = max(1, limit - len(message.title) - _TITLE_END if message.title else limit)
     first, *others = split_message(message.body, room, html=html)
     return [message._replace(body=first), *(message._replace(title="", body=other) for other in others)]
+
+
+def _keep_blank_lines(service: NotifyBase) -> None:
+    """Let the service of Telegram send text line by line; Apprise drops blank lines and indentation."""
+    from apprise import NotifyFormat
+
+    convert = service.dialect_convert
+
+    def convert_text(
+        body: str, body_format: NotifyFormat | None = None, *args: object, **options: object
+    ) -> str:
+        if body_format != NotifyFormat.HTML:
+            return str(convert(body, body_format, *args, **options))
+        body = _HTML_BREAK.sub("\n", body)
+        for entity, text in _NOT_OF_TELEGRAM.items():
+            body = body.replace(entity, text)
+        return body
+
+    service.dialect_convert = convert_text  # type: ignore[method-assign]
 
 
 def _send_part(service: NotifyBase, url: str, message: ChannelMessage) -> SendResult:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.main import get_command
 
 from tests.support.command_line import Machine
+from wakeful.cli.exit_codes import USAGE
 from wakeful.cli.main import app
 
 
@@ -53,6 +55,12 @@ def test_the_help_shows_the_examples_unwrapped_and_the_exit_codes(tmp_path_facto
     top = machine.wakeful("--help").out
     for code in range(9):
         assert f"\n  {code}  " in top
+
+
+def test_an_argument_after_the_name_of_a_new_job_is_answered_with_the_option_for_schedules(tmp_path: Path):
+    done = Machine(tmp_path, "http://model").wakeful("add", "digest", "every 2s")
+    assert done.code == USAGE
+    assert "--schedule 'every 15m'" in done.err
 
 
 def test_every_command_takes_json():

@@ -231,6 +231,9 @@ async def test_an_instance_with_its_state_for_admins_only(ask: ApiClient) -> Non
     for text in ("Paused", "report.generate", "declared", "&#34;count&#34;: 0", "Resume"):
         assert text in shown, text
     assert "instances/eu" in await _page(ask, "agents", "report", "instances", status=200)
+    for query, number in (("agent=report&amp;instance=eu", 2), ("agent=report&amp;instance=us", 0)):
+        listed = (await ask("GET", f"{PAGES}/runs?{html.unescape(query)}")).body
+        assert (f"/runs?{query}" in shown, len(re.findall('data-key="', listed))) == (number > 0, number)
     member = await ask.new("member")
     seen = await _page(member, "agents", "report", "instances", "eu")
     assert "count" not in seen

@@ -73,6 +73,7 @@ FILTERS = {
     "agent=default": True,
     "job=digest": True,
     "agent=default&job=digest": True,
+    "agent=default&instance=eu": False,
     "period=1": True,
     "until=2020-01-01T00:00": False,
     "since=2020-01-01T00:00&until=2100-01-01T00:00:00Z": True,
@@ -81,7 +82,7 @@ FILTERS = {
 }
 WRONG = (
     *("state=bad", "trigger=bad", "job=nothing", "period=7", "since=soon", "cursor=bad"),
-    *("agent=nobody&job=a", "since=9999-99-99", "until=999999999999999"),
+    *("agent=nobody&job=a", "since=9999-99-99", "until=999999999999999", "instance=eu"),
 )
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import AsyncIterator, Mapping
+from html import unescape
 from typing import Any
 
 import pytest
@@ -328,3 +330,18 @@ async def test_a_long_output_is_delivered_in_parts_that_the_service_accepts(
     assert service.refused == []
     arrived = [line for text in service.texts for line in text.replace("&amp;", "&").splitlines()]
     assert arrived == lines
+
+
+@on_one_store
+async def test_telegram_shows_the_lines_of_an_output_as_they_are(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    text = 'Tom & Ada\'s <list>:\n\n- a\n  - b\n\n\n\tend  "here"'
+    async with serving_messages(monkeypatch, "telegram") as service:
+        app = new_app(settings=to_channels(team=URLS["telegram"]))
+        saying(app, text)
+        async with app:
+            run = await say(app, channel="team")
+    assert (run.delivery, service.refused) == ("delivered", [])
+    assert [unescape(each) for each in service.texts] == [text]
+    assert not re.search(r"&(?!(lt|gt|amp|quot);)", service.texts[0])  # Telegram knows no other entities

@@ -46,6 +46,13 @@ sessions_router = APIRouter(
     prefix="/api/workspaces/{workspace}/agents/{agent}/sessions", tags=["sessions"], dependencies=SECURED
 )
 
+IfWorkspaceExists = Annotated[
+    str | None,
+    Header(
+        alias="if-match",
+        description="`*`: only if the workspace exists. It has no ETag, so that nothing else matches.",
+    ),
+]
 IfAgentMatches = Annotated[
     str | None,
     Header(alias="if-match", description='Only if the agent is still at this version, its ETag: `"3"`.'),
@@ -87,13 +94,19 @@ async def get_workspace(workspace: str, services: ServicesDep, principal: Curren
     "/{workspace}",
     tags=["workspaces"],
     summary="Create or change a workspace",
-    responses=responses({200: "Workspace", 201: "Workspace"}, *BODY, headers=("Location",)),
+    responses=responses({200: "Workspace", 201: "Workspace"}, *BODY, 412, headers=("Location",)),
     openapi_extra=request_body("WorkspaceDocument", {"tz": "Europe/Berlin", "description": "ACME"}),
 )
 async def put_workspace(
-    workspace: str, services: ServicesDep, principal: CurrentPrincipal, document: ServiceDocument
+    workspace: str,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    document: ServiceDocument,
+    if_match: IfWorkspaceExists = None,
 ) -> Response:
     """Requires a key for all workspaces, such as the first key of the installation."""
+    if if_match is not None:
+        await _check_exists(services, principal, workspace, if_match)
     row, created = await services.agents.workspaces.put(principal, workspace, document)
     content: JsonObject = {
         **serialize_workspace(principal, row),
@@ -234,6 +247,16 @@ async def delete_agent(
     """Only an agent without jobs can be deleted; its runs stay readable."""
     await services.agents.delete(principal, workspace, agent)
     return no_content()
+
+
+async def _check_exists(services: Services, principal: Principal, workspace: str, if_match: str) -> None:
+    """Raise Stale if `If-Match` does not hold for a workspace, which has no version."""
+    if if_match.strip() != "*":
+        raise Stale("If-Match: a workspace has no ETag; write '*' to change one that exists, or leave it out")
+    try:
+        await services.agents.workspaces.get(principal, workspace)
+    except NotFound as error:
+        raise Stale(error.message) from error
 
 
 async def _expected(

@@ -53,7 +53,13 @@ def register(app: typer.Typer) -> None:
         /,
         name: Annotated[str, typer.Argument(metavar="NAME", help="a slug such as daily-report")],
         paused: Annotated[bool, typer.Option("--paused", help="create the job paused")] = False,
-        replace: Annotated[bool, typer.Option("--replace", help="update the job if the name exists")] = False,
+        replace: Annotated[
+            bool,
+            typer.Option(
+                "--replace",
+                help="replace the job if the name exists; fields that are not given get their defaults",
+            ),
+        ] = False,
         create_agent: CreateAgent = False,
         **options: object,
     ) -> None:

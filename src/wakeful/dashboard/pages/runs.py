@@ -61,7 +61,7 @@ async def runs(page: PageDep) -> Response:
     )
 
 
-_FILTERS: Final = ("state", "trigger", "agent", "job", "period", "since", "until")
+_FILTERS: Final = ("state", "trigger", "agent", "instance", "job", "period", "since", "until")
 
 
 async def _search(page: PageRequest) -> RunSearch:
@@ -89,7 +89,8 @@ async def _search(page: PageRequest) -> RunSearch:
         if hours not in dict(PERIODS):
             raise InvalidArgument("period: choose one of the list")
         since_ms = page.now_ms - int(hours) * _HOUR_MS
-    return RunSearch(agent, job_id, states, trigger, since_ms, until_ms, to_confirm)
+    instance = query.get("instance")
+    return RunSearch(agent, job_id, states, trigger, since_ms, until_ms, to_confirm, instance)
 
 
 def _instant(name: str, text: str | None) -> int | None:

@@ -90,6 +90,8 @@ class RunSearch(NamedTuple):
     until_ms: int | None = None
     #: only those that wait for a person to confirm their work
     to_confirm: bool = False
+    #: an instance of the agent
+    instance: str | None = None
 
 
 class RunsFound(NamedTuple):
@@ -140,6 +142,7 @@ class RunFinder:
             since=since,
             limit=limit + 1,
             to_confirm=only.to_confirm,
+            instance=only.instance,
         )
         if len(found) > limit:
             return RunsFound(found[:limit], found[limit - 1].id, complete=True)

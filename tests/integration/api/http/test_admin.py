@@ -48,6 +48,16 @@ async def test_a_new_workspace_has_its_own_jobs(ask: ApiClient):
         assert (reply.status, reply.code) == (422, "invalid-argument"), name
 
 
+async def test_a_workspace_is_put_only_if_its_condition_holds(ask: ApiClient):
+    path = "/api/workspaces/acme"
+    absent = await ask("PUT", path, {}, headers={"If-Match": "*"})
+    assert (absent.status, (await ask("GET", path)).status) == (412, 404)
+    await ask("PUT", path, {"description": "first"})
+    stale = await ask("PUT", path, {"description": "second"}, headers={"If-Match": '"3"'})
+    assert (stale.status, (await ask("GET", path)).body["description"]) == (412, "first")
+    assert (await ask("PUT", path, {}, headers={"If-Match": "*"})).status == 200
+
+
 async def test_a_workspace_has_a_weight_in_lanes(ask: ApiClient):
     for document, weight in (({}, 1), ({"laneWeight": 2.5}, 2.5), ({"laneWeight": 3}, 3), ({}, 1)):
         assert (await ask("PUT", "/api/workspaces/acme", document)).body["laneWeight"] == weight
