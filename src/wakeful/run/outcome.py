@@ -197,6 +197,8 @@ class Finished(NamedTuple):
     #: True: it was lost together with other runs of its worker, and is tried again on its own; False: it was
     #: tried so, and its worker lives; None: neither
     suspect: bool | None = None
+    #: of a report from outside: the executor that had claimed the run
+    executor: str | None = None
 
     @property
     def is_plain(self) -> bool:

@@ -58,7 +58,6 @@ from wakeful.service.runs.broker_reports import BrokerReports
 from wakeful.service.runs.dead_letters import DeadLetterService
 from wakeful.service.runs.executors import Executors, Replicas, WaitingReasons
 from wakeful.service.runs.pull import PullService
-from wakeful.service.runs.report_batches import ReportBatches
 from wakeful.service.runs.run_details import RunDetailReader, RunFinder
 from wakeful.service.runs.runs import RunService
 from wakeful.service.runs.telemetry import RunTelemetry
@@ -117,7 +116,6 @@ class RunArea(RunService):
         self.waiting = WaitingReasons(store, shared.executors, shared.replicas, shared.metrics)
         self.details = RunDetailReader(store, self, self.finder, self.waiting)
         self.pull = PullService(store, accounts, self, shared.executors, shared.launchers, telemetry)
-        self.reports = ReportBatches(store, accounts, self, telemetry)
 
 
 class JobArea(JobService):

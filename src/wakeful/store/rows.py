@@ -18,6 +18,8 @@ from wakeful.run.run import NewRun
 
 #: The worker of a run that was reported as done and is not verified yet (`store.sql.verifications`).
 VERIFYING: Final = "verifying"
+#: The holder of claimed runs whose outcomes several executors report: run and attempt are the fence.
+ANY_EXECUTOR: Final = ""
 
 
 #: The most revisions that a job keeps: what it was before each change of its definition. Pauses add none.
@@ -288,6 +290,14 @@ class RunView(NamedTuple):
             "workspace": self.workspace,
             "attempt": self.attempt,
         }
+
+
+class ReportedRun(NamedTuple):
+    """What a report from outside needs: a run, with the policy and work of its job; None: it has no job."""
+
+    run: RunView
+    policy: str | None
+    work: str | None
 
 
 class DeadLetter(NamedTuple):

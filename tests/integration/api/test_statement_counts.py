@@ -24,7 +24,7 @@ MOST: Final = {
     "POST run": (8, 6),
     "trigger URL": (6, 6),
     "heartbeat": (3, 2),
-    "complete": (15, 8),
+    "complete": (11, 4),
 }
 
 

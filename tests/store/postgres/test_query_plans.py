@@ -218,10 +218,12 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     yield "REQUIRED_SCHEMA", sql.REQUIRED_SCHEMA, []
     yield "BEAT", sql.BEAT, ["w2", NOW, ",".join(mine), "{}"]
     yield "LOCK_CURSORS", sql.LOCK_CURSORS, [jobs]
-    yield "SUCCEED", sql.SUCCEED, ["w3", ",".join(row[0] for row in newest[:BATCH]), *numbers, numbers[0]]
-    yield "FINISH", sql.FINISH, ["w2", outcomes]
+    ids = ",".join(row[0] for row in newest[:BATCH])
+    yield "SUCCEED", sql.SUCCEED, ["w3", False, ids, *numbers, numbers[0]]
+    yield "FINISH", sql.FINISH, ["w2", False, outcomes]
+    yield "FINISH of few", sql.FINISH, ["", True, outcomes[:10]]
     yield "ADD_LIVE_RUNS", sql.ADD_LIVE_RUNS, [mine]
-    yield "ADD_ATTEMPTS", sql.ADD_ATTEMPTS, [outcomes, "w2"]
+    yield "ADD_ATTEMPTS", sql.ADD_ATTEMPTS, [outcomes, ["w2"] * len(outcomes)]
     yield "WHICH_FAIL", sql.WHICH_FAIL, [text]
     yield "LOCK_FAILURES", sql.LOCK_FAILURES, [jobs]
     yield "SET_FAILURES", sql.SET_FAILURES, [jobs, [1] * BATCH]
@@ -404,6 +406,7 @@ async def _query_cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[objec
         "LAST_CHANGE": [],
         "PRUNE_CHANGES": [NOW + 1, BATCH, NOW + 2],
         "RUNS_BY_IDS": [runs.split(",")],
+        "REPORTED_RUNS": [runs.split(",")],
         "COUNT_JOBS": ["ws-5", "agent-5"],
         "COUNT_LIVE": ["ws-5", "agent-5"],
         "NEXT_TICK": ["ws-5", None],

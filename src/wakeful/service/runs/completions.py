@@ -7,18 +7,18 @@ from typing import Final, NamedTuple
 
 from wakeful.document import policy_from_text, work_from_text
 from wakeful.engine.completer import LoggedConsequences, log_outcome
-from wakeful.errors import FailedPrecondition, InvalidArgument
+from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job.job import NO_WORK, Work
 from wakeful.job.policy import DEFAULT_POLICY, Policy
 from wakeful.launch.port import MAX_FAILED_OUTPUT, truncate
 from wakeful.logs import get_logger
 from wakeful.run.consequences import consequences
-from wakeful.run.outcome import Failed, Finished, Skipped, Succeeded, conclude, with_history
+from wakeful.run.outcome import Failed, Finished, Skipped, Succeeded, conclude, storable, with_history
 from wakeful.run.prechecks import check_from_text
 from wakeful.run.verification import judge_success
 from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
-from wakeful.store.rows import JobRow, RunView
+from wakeful.store.rows import JobRow, ReportedRun, RunView
 from wakeful.store.sql.jobs_and_runs import EntryForRun
 
 #: The error for an executor that does not name its attempt.
@@ -56,6 +56,11 @@ def check_status(report: Completion) -> None:
         raise InvalidArgument("permanent: only a failure is permanent")
     if not report.counted and (report.permanent or report.status != "failed"):
         raise InvalidArgument("counted: write false only for a failure that is not permanent")
+
+
+def no_run(run_id: str) -> NotFound:
+    """Return the error for a run that does not exist, or that the caller may not see."""
+    return NotFound(f"no run '{run_id[:64]}'; list the runs to see their ids")
 
 
 def not_completable(run: RunView, attempt: int | None) -> FailedPrecondition:
@@ -122,6 +127,13 @@ def read_job_of_run(row: JobRow | None) -> JobOfRun:
     return JobOfRun(row, policy_from_text(row.policy), work_from_text(row.work))
 
 
+def read_reported(found: ReportedRun) -> JobOfRun:
+    """Return what decides how a run ends."""
+    if found.policy is None or found.work is None:
+        return read_job_of_run(None)
+    return JobOfRun(None, policy_from_text(found.policy), work_from_text(found.work))
+
+
 def conclude_report(
     run: RunView, job: JobOfRun, outcome: Succeeded | Failed | Skipped, now_ms: int
 ) -> Finished:
@@ -136,7 +148,9 @@ def conclude_report(
         run.started_ms or now_ms, now_ms, job.work,
         failed_attempts=run.failed_attempts,
         checked=None if run.precheck is None else check_from_text(run.precheck),
-    )._replace(usage=usage, response_code=answered)  # fmt: skip
+    )._replace(
+        usage=usage, response_code=answered, executor=run.worker if run.is_pull else None
+    )  # fmt: skip
     return with_history(finished, run, run.job_name, job.work, run.payload)
 
 
@@ -146,6 +160,19 @@ class Reported(NamedTuple):
     run: RunView
     finished: Finished
 
+    def run_afterwards(self) -> RunView | None:
+        """Return the run as the outcome leaves it; None: more than the outcome decides that."""
+        ended, others = self.finished, (self.finished.deliver, self.finished.evidence, self.finished.checked)
+        if ended.state not in ("succeeded", "failed") or any(each is not None for each in others):
+            return None
+        (ended,) = storable([ended])
+        return self.run._replace(
+            state=ended.state, reason=ended.reason, started_ms=ended.started_ms, due_ms=None,
+            finished_ms=ended.finished_ms, output=ended.output, error=ended.error, usage=ended.usage,
+            dead=ended.state == "failed", awaiting_callback=False, failed_attempts=ended.failed_attempts,
+            response_code=ended.response_code,
+        )  # fmt: skip
+
 
 async def write_reports(
     store: Store,
@@ -154,7 +181,7 @@ async def write_reports(
     actor: str,
     entry: EntryForRun | None = None,
 ) -> set[str]:
-    """Write the outcomes of runs with one holder in one transaction, and log them. See `Store.complete_runs`.
+    """Write the outcomes of runs in one transaction, and log them. See `Store.complete_runs`.
 
     Returns the ids of the runs that were written. Raises Unstorable.
     """
@@ -162,7 +189,7 @@ async def write_reports(
     written = await store.complete_runs(holder, [finished for _, finished in reports], rule, entry)
     for run, finished in reports:
         if run.id in written:
-            log_outcome(log, finished, run.log_fields, holder or actor)
+            log_outcome(log, finished, run.log_fields, run.worker or actor)
     rule.log(log)
     return written
 

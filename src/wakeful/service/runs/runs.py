@@ -8,7 +8,7 @@ from typing import Final
 
 from wakeful.document import payload_to_text
 from wakeful.engine.completer import LoggedConsequences, log_outcome
-from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, WakefulError
+from wakeful.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, WakefulError
 from wakeful.job.job import check_slug
 from wakeful.job.start_rules import BudgetOwner
 from wakeful.launch.port import truncate
@@ -22,16 +22,9 @@ from wakeful.service.admin.limits import Budgets
 from wakeful.service.auth.access import LOCAL, Action, Principal, check_person, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.agent_policy import check_ending, check_not_internal
-from wakeful.service.runs.completions import (
-    Completion,
-    check_completable,
-    check_status,
-    job_of_run,
-    not_completable,
-    read_outcome,
-    write_report,
-)
+from wakeful.service.runs.completions import Completion, job_of_run, no_run
 from wakeful.service.runs.manual_runs import replay_run
+from wakeful.service.runs.report_batches import ReportBatches
 from wakeful.service.runs.telemetry import RunTelemetry
 from wakeful.store.idempotency import Keyed
 from wakeful.store.internal_jobs import ALERT_JOBS
@@ -61,6 +54,8 @@ class RunService:
         self._accounts = accounts
         self._budgets = budgets
         self._telemetry = telemetry
+        #: outcomes that are reported from outside
+        self.reports = ReportBatches(store, accounts, telemetry)
 
     @property
     def _clock(self) -> Clock:
@@ -251,16 +246,7 @@ class RunService:
         that is `permanent` is not retried; one that is not `counted` is retried without limit.
         """
         report = Completion(run_id, status, attempt, output, error, usage, evidence, permanent, counted)
-        check_status(report)
-        run = await self._one(principal, "work", workspace, run_id)
-        job = await job_of_run(self._store, run)
-        check_completable(run, job.work, attempt)
-        entry = principal.entry(workspace, "run.complete", run_id, compact({"status": status}))
-        finished = await write_report(self._store, run, job, read_outcome(report), principal.actor, [entry])
-        if finished is None:
-            raise not_completable(await self.get(principal, workspace, run_id), run.attempt)
-        self._telemetry.record_completion(finished, run)
-        return await self.get(principal, workspace, run_id)
+        return await self.reports.complete(principal, workspace, report)
 
     async def verify(
         self,
@@ -347,11 +333,6 @@ def _which(run_ids: Sequence[str] | None) -> Sequence[str] | int:
     if run_ids is not None and len(run_ids) > MANY:
         raise InvalidArgument(f"ids: at most {MANY} at once, not {len(run_ids)}")
     return MANY if run_ids is None else run_ids
-
-
-def no_run(run_id: str) -> NotFound:
-    """Return the error for a run that does not exist, or that the caller may not see."""
-    return NotFound(f"no run '{run_id[:64]}'; list the runs to see their ids")
 
 
 def _not_verifying(run: RunView, attempt: int | None) -> FailedPrecondition:

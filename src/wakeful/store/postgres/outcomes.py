@@ -43,6 +43,10 @@ if TYPE_CHECKING:
 _stored: Final = attrgetter(*sql.OUTCOME_FIELDS)
 
 
+#: Of so few outcomes, the statement that writes them also looks for runs that wait for their jobs.
+_FEW: Final = 10
+
+
 class _Written(NamedTuple):
     """The runs whose outcome was written, and whether small indexes hold anything."""
 
@@ -80,7 +84,8 @@ async def finish(
     else:
         need = needs(finished)
         has_next = await _lock_cursors(db, need.ending_jobs)
-    written = await _write(db, worker, finished, need)
+    few = len(finished) <= _FEW
+    written = await _write(db, worker, few, finished, need)
     if written is None:
         await history.unlock(PostgresSession(db), added, ())
         if mailboxes is not None:
@@ -113,7 +118,7 @@ async def finish(
         idle.update(mailboxes.instances)
     elif mailboxes is not None:
         await expose(db, events, now_ms, mailboxes.instances)
-    if written.any_waiting and await db.fetchval(sql.ANY_WAITING_OF, _job_ids(finished)):
+    if written.any_waiting and (few or await db.fetchval(sql.ANY_WAITING_OF, _job_ids(finished))):
         events.publish("runs")
     return written.run_ids
 
@@ -124,7 +129,9 @@ async def _lock_cursors(db: Db, job_ids: Collection[str]) -> set[str]:
     return {job_id for job_id, has_next in rows if has_next}
 
 
-async def _write(db: Db, worker: str | None, finished: Sequence[Finished], need: Needs) -> _Written | None:
+async def _write(
+    db: Db, worker: str | None, few: bool, finished: Sequence[Finished], need: Needs
+) -> _Written | None:
     """Write these outcomes to their runs. Return None if the worker holds none of them."""
     in_order = sorted(finished, key=attrgetter("run_id"))  # every transaction locks runs in this order
     succeeded = all(each.state == "succeeded" for each in need.special)
@@ -132,6 +139,7 @@ async def _write(db: Db, worker: str | None, finished: Sequence[Finished], need:
         row = await db.fetchrow(
             sql.SUCCEED,
             worker,
+            few,
             ",".join([each.run_id for each in in_order]),
             sql.numbers([each.attempt for each in in_order]),
             sql.numbers([each.started_ms for each in in_order]),
@@ -139,7 +147,7 @@ async def _write(db: Db, worker: str | None, finished: Sequence[Finished], need:
             sql.numbers([each.response_code for each in in_order]),
         )
     else:
-        row = await db.fetchrow(sql.FINISH, worker, list(map(_stored, in_order)))
+        row = await db.fetchrow(sql.FINISH, worker, few, list(map(_stored, in_order)))
     if row is None or row["run_ids"] is None:
         return None
     run_ids = set(row["run_ids"].split(","))
@@ -205,7 +213,8 @@ async def _apply(
 ) -> None:
     """Write the effects."""
     if effects.attempts:
-        await db.execute(sql.ADD_ATTEMPTS, list(map(_stored, effects.attempts)), worker)
+        workers = [each.executor or worker for each in effects.attempts]
+        await db.execute(sql.ADD_ATTEMPTS, list(map(_stored, effects.attempts)), workers)
         events.publish("runs")
     if effects.failures:
         await db.execute(sql.SET_FAILURES, list(effects.failures), list(effects.failures.values()))

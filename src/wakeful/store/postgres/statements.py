@@ -350,9 +350,9 @@ OUTCOME_FIELDS: Final = (
     *("run_id", "job_id", "attempt", "state", "started_ms", "finished_ms", "due_ms", "output", "error"),
     *("reason", "usage", "failed_attempts", "response_code"),
 )
-# The fence is run, attempt and worker; the worker is NULL while the run awaits its callback. A pull run that
-# is retried waits for an executor as long as the first time. Its job may have got another target meanwhile
-# (`waiting_runs.FOLLOW`).
+# The fence is run, attempt and worker; the worker is NULL while the run awaits its callback, and '' for
+# whichever executor has claimed it. A pull run that is retried waits for an executor as long as the first
+# time. Its job may have got another target meanwhile (`waiting_runs.FOLLOW`).
 _FINISH: Final = """
     WITH done AS (
         UPDATE runs r SET state = o.state, started_at = o.started_at,
@@ -367,9 +367,10 @@ _FINISH: Final = """
             failed_attempts = coalesce(o.failed_attempts, r.failed_attempts), response_code = o.response_code
         FROM {outcomes} o
         WHERE r.id = o.run_id
-            AND CASE WHEN r.attempt = o.attempt
-                THEN r.worker IS NOT DISTINCT FROM $1 AND r.state = 'running' END
-        RETURNING r.id, r.state),
+            AND CASE WHEN r.attempt = o.attempt THEN r.state = 'running' AND (
+                r.worker IS NOT DISTINCT FROM $1
+                OR $1 = '' AND r.is_pull AND r.worker IS NOT NULL AND NOT r.awaiting_callback) END
+        RETURNING r.id, r.state, r.job_id),
     gone AS (
         DELETE FROM live_runs
         WHERE run_id = ANY(ARRAY(SELECT id FROM done WHERE state NOT IN ('retrying', 'running'))))
@@ -377,11 +378,14 @@ _FINISH: Final = """
         EXISTS (SELECT FROM jobs WHERE failures > 0)
             OR EXISTS (SELECT FROM job_incidents WHERE closed_at IS NULL) AS any_failing,
         EXISTS (SELECT FROM jobs WHERE after_job IS NOT NULL AND deleted_at IS NULL) AS any_follower,
-        EXISTS (SELECT FROM live_runs WHERE due_at IS NOT NULL) AS any_waiting
+        CASE WHEN $2 THEN EXISTS (
+            SELECT FROM live_runs WHERE job_id = ANY(ARRAY(SELECT job_id FROM done)) AND due_at IS NOT NULL)
+        ELSE EXISTS (SELECT FROM live_runs WHERE due_at IS NOT NULL) END AS any_waiting
     FROM done"""
 #: the runs' primary key, once for each, and that of live_runs. Also returns whether there is more to do:
-#: jobs_failing, job_incidents_open, jobs_after and live_runs_due are mostly empty
-FINISH: Final = _FINISH.format(outcomes="unnest($2::attempt_outcome[])")
+#: jobs_failing, job_incidents_open, jobs_after and live_runs_due are mostly empty; of few runs ($2),
+#: live_runs_of_job instead, for each job
+FINISH: Final = _FINISH.format(outcomes="unnest($3::attempt_outcome[])")
 #: the same, for runs that succeeded without output
 SUCCEED: Final = _FINISH.format(
     outcomes="""(
@@ -389,8 +393,8 @@ SUCCEED: Final = _FINISH.format(
             to_timestamp(finished_ms::float8 / 1000) AS finished_at, NULL::timestamptz AS due_at,
             NULL AS output, NULL AS error, NULL AS reason, NULL AS usage, NULL::integer AS failed_attempts,
             response_code
-        FROM unnest(string_to_array($2, ',')::uuid[], $3::text::integer[], $4::text::bigint[],
-            $5::text::bigint[], $6::text::integer[])
+        FROM unnest(string_to_array($3, ',')::uuid[], $4::text::integer[], $5::text::bigint[],
+            $6::text::bigint[], $7::text::integer[])
             u (run_id, attempt, started_ms, finished_ms, response_code))"""
 )
 #: the primary keys of live_runs and runs
@@ -402,8 +406,9 @@ ADD_LIVE_RUNS: Final = """
 #: the attempts' primary key
 ADD_ATTEMPTS: Final = """
     INSERT INTO attempts (run_id, attempt, worker, started_at, finished_at, error, response_code, output)
-    SELECT run_id, attempt, $2, started_at, finished_at, error, response_code, output
-    FROM unnest($1::attempt_outcome[])"""
+    SELECT o.run_id, o.attempt, o.worker, o.started_at, o.finished_at, o.error, o.response_code, o.output
+    FROM unnest($1::attempt_outcome[], $2::text[]) o (run_id, job_id, attempt, state, started_at, finished_at,
+        due_at, output, error, reason, usage, failed_attempts, response_code, worker)"""
 #: jobs_failing and job_incidents_cause
 WHICH_FAIL: Final = """
     SELECT id::text FROM jobs WHERE failures > 0 AND id = ANY(string_to_array($1, ',')::uuid[])

@@ -24,6 +24,7 @@ from wakeful.store.rows import (
     JobChange,
     JobFilter,
     JobRow,
+    ReportedRun,
     RevisionRow,
     RunFilter,
     RunView,
@@ -338,10 +339,9 @@ class SqlJobsAndRuns(SqlBase):
     ) -> set[str]:
         """Write outcomes that were reported from outside, in one transaction, as `finish` does.
 
-        For claimed runs of one executor, which is their holder, and for runs that await their callbacks,
-        which have none. Each is fenced by run, attempt and holder. `entry` returns the audit entry of each
-        that is written. Returns the ids that were written. Unstorable: the database cannot store one of them;
-        none is written.
+        For claimed runs, whose holder is `ANY_EXECUTOR`, and for runs that await their callbacks, which have
+        none. Each is fenced by run and attempt. `entry` returns the audit entry of each that is written.
+        Returns the ids that were written. Unstorable: the database cannot store one of them; none is written.
         """
 
         def entries(written: set[str]) -> list[AuditEntry]:
@@ -368,6 +368,10 @@ class SqlJobsAndRuns(SqlBase):
     async def runs_by_ids(self, ids: Sequence[str]) -> list[RunView]:
         """Return those of these runs that exist, in any order."""
         return await self._read(run_reads.runs_by_ids, ids)
+
+    async def reported_runs(self, ids: Sequence[str]) -> list[ReportedRun]:
+        """Return those of these runs that exist, in any order, with the policy and work of their jobs."""
+        return await self._read(run_reads.reported_runs, ids)
 
     async def runs(self, only: RunFilter) -> list[RunView]:
         """Return runs, newest first (by id)."""

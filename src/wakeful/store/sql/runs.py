@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from wakeful.store.columns import reader, select_list
-from wakeful.store.rows import VERIFYING, AttemptView, DeadLetter, RunFilter, RunView
+from wakeful.store.rows import VERIFYING, AttemptView, DeadLetter, ReportedRun, RunFilter, RunView
 from wakeful.store.sql.driver import Row, SqlSession, Texts
 from wakeful.store.stats import ERROR_READ, DeadLetterFilter, DeadLetterRow
 from wakeful.values.ids import is_id
@@ -41,6 +41,9 @@ RUN: Final = f"{_RUN} FROM runs r WHERE r.id = $1"
 LOCK_RUN: Final = f"{RUN} FOR UPDATE"
 #: the primary key, once for each
 RUNS_BY_IDS: Final = f"{_RUN} FROM runs r WHERE r.id = ANY($1::uuid[])"
+#: the primary keys of runs and jobs, once for each
+REPORTED_RUNS: Final = f"""{_RUN}, j.policy, j.work
+    FROM runs r LEFT JOIN jobs j ON j.id = r.job_id WHERE r.id = ANY($1::uuid[])"""
 #: the attempts' primary key, in its order
 ATTEMPTS: Final = f"""
     SELECT {select_list(AttemptView._fields, "attempts")} FROM attempts WHERE run_id = $1 ORDER BY attempt"""
@@ -271,6 +274,14 @@ async def lock_dead_letters(
     letters = [_letter(row) for row in await session.rows(LETTERS, workspace, ids)]
     found = {letter.run.id: letter for letter in letters}
     return [found[run_id] for run_id in ids if run_id in found]
+
+
+async def reported_runs(session: SqlSession, ids: Sequence[str]) -> list[ReportedRun]:
+    """Return those of these runs that exist, each with the policy and work of its job, also if deleted."""
+    found = []
+    for *columns, policy, work in await session.rows(REPORTED_RUNS, list(filter(is_id, ids))):
+        found.append(ReportedRun(_run_view(columns), policy, work))
+    return found
 
 
 def _letter(row: Row) -> DeadLetter:

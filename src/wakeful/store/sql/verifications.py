@@ -108,8 +108,8 @@ async def write_reports(
             ADD,
             [
                 (
-                    each.run_id, each.attempt, worker, now_ms + verification.delay_ms, verification.verify,
-                    verification.requires, now_ms,
+                    each.run_id, each.attempt, each.executor or worker, now_ms + verification.delay_ms,
+                    verification.verify, verification.requires, now_ms,
                 )
                 for each, verification in awaiting
             ],

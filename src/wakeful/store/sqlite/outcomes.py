@@ -136,7 +136,7 @@ def _write(db: sqlite3.Connection, worker: str | None, finished: Iterable[Finish
 def _attempt(outcome: Finished, worker: str | None) -> AttemptView:
     return AttemptView(
         attempt=outcome.attempt,
-        worker=worker,
+        worker=outcome.executor or worker,
         started_ms=outcome.started_ms,
         finished_ms=outcome.finished_ms,
         error=outcome.error,

@@ -243,14 +243,18 @@ NOT_HELD: Final = """
 
 # --- outcomes -------------------------------------------------------------------------------------------
 
-# The fence: run, attempt and worker. The primary key finds the run. The shapes are as for new runs.
-FENCE: Final = "WHERE id = :run_id AND attempt = :attempt AND worker IS :worker AND state = 'running'"
+# The fence: run, attempt and worker; the worker is '' for whichever executor has claimed the run. The primary
+# key finds the run. The shapes are as for new runs.
+_HELD: Final = """({0}.worker IS {1}
+        OR {1} = '' AND {0}.is_pull AND {0}.worker IS NOT NULL AND NOT {0}.awaiting_callback)"""
+FENCE: Final = f"""WHERE id = :run_id AND attempt = :attempt AND state = 'running'
+        AND {_HELD.format("runs", ":worker")}"""
 #: the primary key. A run that is being verified was reported already
 HOLDER: Final = """
     SELECT worker, is_pull, instance_id FROM runs
     WHERE id = ? AND attempt = ? AND state = 'running' AND NOT (awaiting_callback AND due_at IS NULL)"""
-FENCE_OF_MANY: Final = """WHERE runs.id = v.column1 AND runs.attempt = v.column2 AND runs.worker IS ?1
-        AND runs.state = 'running'"""
+FENCE_OF_MANY: Final = f"""WHERE runs.id = v.column1 AND runs.attempt = v.column2 AND runs.state = 'running'
+        AND {_HELD.format("runs", "?1")}"""
 _SUCCEED: Final = """UPDATE runs SET state = 'succeeded', started_at = v.column3, finished_at = v.column4,
         due_at = NULL, error = NULL, reason = NULL, usage = NULL, awaiting_callback = 0"""
 SUCCEED: Final = Bulk(
@@ -277,15 +281,15 @@ FINISH: Final = f"""
     UPDATE runs SET is_pull = iif(:retrying, claim_timeout_ms IS NOT NULL, is_pull),
         claim_deadline = coalesce(claim_timeout_ms + iif(:retrying, :due_ms, NULL), claim_deadline),
         state = :state, started_at = :started_ms, finished_at = iif(:over, :finished_ms, NULL),
-        due_at = iif(:over, NULL, :due_ms), worker = iif(:over, :worker, NULL), output = :output,
+        due_at = iif(:over, NULL, :due_ms), worker = iif(:over, worker, NULL), output = :output,
         error = :error, reason = :reason, usage = :usage, dead = :state = 'failed',
         failed_attempts = :failed_attempts, response_code = :response_code,
         awaiting_callback = :state = 'running'
     {FENCE}"""
 #: the primary key, once for each
-WHICH_ARE_HELD: Final = """
+WHICH_ARE_HELD: Final = f"""
     SELECT r.id, r.attempt FROM json_each(?1) h CROSS JOIN runs r ON r.id = h.value
-    WHERE r.state = 'running' AND r.worker IS ?2"""
+    WHERE r.state = 'running' AND {_HELD.format("r", "?2")}"""
 #: the attempts' primary key
 ADD_ATTEMPT: Final = f"""
     INSERT INTO attempts (run_id, {column_list(AttemptView._fields)})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.integration.conftest import SELDOM, on_one_store
@@ -110,12 +112,17 @@ async def test_an_outcome_that_cannot_be_stored_does_not_affect_the_others(
     ids = [await waiting(ask, name) for name in ("a", "b")]
     await claim(ask)
 
-    async def refuse(*args: object) -> set[str]:
-        raise Unstorable("out of range")
+    complete = ask.app.store.complete_runs
 
-    monkeypatch.setattr(ask.app.store, "complete_runs", refuse)
+    async def refuse_second(holder: Any, finished: Any, *args: Any) -> set[str]:
+        if ids[1] in {each.run_id for each in finished}:
+            raise Unstorable("out of range")
+        return await complete(holder, finished, *args)
+
+    monkeypatch.setattr(ask.app.store, "complete_runs", refuse_second)
     results = await report(ask, *({"id": each, "attempt": 1, "status": "succeeded"} for each in ids))
-    assert [each["state"] for each in results] == ["succeeded", "succeeded"]
+    assert [each["state"] for each in results] == ["succeeded", None]
+    assert results[1]["code"] == "invalid-argument"
 
 
 @on_one_store
