@@ -284,6 +284,7 @@ class Engine:
             self._alerter.wake()
         elif topic == "budget_blocks":
             self._budgets.invalidate()
+            self._dispatcher.wake()  # it reads them
         elif topic.startswith("stop:"):
             run_id, _, attempt = topic.removeprefix("stop:").partition(":")
             if attempt:

@@ -83,10 +83,16 @@ class Slots:
         self._average_ms: dict[str, float] = {}
         #: the lanes whose last claim found as many due runs as it had slots: there are probably more
         self.backlog: set[str] = set()
+        #: the lanes in which the last claim of the dispatcher could take nothing: runs may wait there
+        self._unclaimed: Collection[str] = self.sizes.keys()
 
     def reserve(self, *, prefetch: bool = True, without: Iterable[str] = ()) -> ReservedSlots:
         """Reserve all free slots, except those of the lanes in `without`, and room to prefetch there."""
-        return self._reserve([lane for lane, count in self._free.items() if count > 0], prefetch, without)
+        free = [lane for lane, count in self._free.items() if count > 0]
+        reserved = self._reserve(free, prefetch, without)
+        if prefetch:
+            self._unclaimed = self.sizes.keys() - reserved.free.keys()
+        return reserved
 
     def reserve_after(self, lanes: Iterable[str]) -> ReservedSlots:
         """Reserve slots and room to prefetch in these lanes, in which attempts have ended, if runs wait."""
@@ -207,9 +213,15 @@ class Slots:
         """Return the prefetched runs that wait, in each lane the first to start first."""
         return [run for lane in self._waiting.values() for run in lane]
 
-    def any_free(self, lanes: Iterable[str]) -> bool:
-        """Return whether any of these lanes has a free slot."""
-        return any(self._free[lane] > 0 for lane in lanes)
+    def any_claimable(self, lanes: Iterable[str]) -> bool:
+        """Return whether any of these lanes has a free slot for which runs may have waited.
+
+        A lane whose last claim left slots free had no more due runs. Those that became due since then were
+        published, or their time was known.
+        """
+        return any(
+            self._free[lane] > 0 and (lane in self._unclaimed or lane in self.backlog) for lane in lanes
+        )
 
 
 def slots_to_follow(ended: Iterable[InFlight], most: Callable[[str], int]) -> dict[str, str]:

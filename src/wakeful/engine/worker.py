@@ -168,11 +168,12 @@ class Worker:
                 raise Unavailable("no heartbeat within the lease; nothing is claimed until there is one")
             if not self.taking.locked():
                 self._stopped_during_claim.clear()
-            self._deferred = prefetch and self._completer.will_write
             # The planner leaves lanes in which runs wait: new ticks do not overtake them.
             without = self._slots.backlog
             if prefetch:  # a lane without an outcome to write would wait for as long as others have some
-                without = without & self._unwritten_lanes() - self.suspect_lanes if self._deferred else set()
+                will_write = self._completer.will_write
+                without = without & self._unwritten_lanes() - self.suspect_lanes if will_write else set()
+                self._deferred = bool(without)
             reserved = self._slots.reserve(prefetch=prefetch, without=without)
             slots, began = reserved.copy(), loop.time()
             try:
@@ -463,11 +464,13 @@ class Worker:
         owners: list[tuple[str, str, str]] = []
         logs_all = log.isEnabledFor(DEBUG)
         launches: list[Launch] = []
+        any_suspect = False
         for each in finished:
             run = self._in_flight.get(each.run_id)
             if run is not None and run.launch.attempt == each.attempt:  # not the next one, already claimed
                 del self._in_flight[each.run_id]
                 lanes.add(run.lane)
+                any_suspect = any_suspect or run.suspect
                 if run.holds_slot:
                     ended.append(run)
                 if self._tracing is not None:
@@ -486,7 +489,8 @@ class Worker:
             finished = [each for each in finished if each.run_id in written]
         self._follow(ended, written, taken)
         self._on_finished(finished, delays_ms, owners)
-        if self.uncertain_claims or self._deferred or self._slots.any_free(lanes):
+        needs_claim = self.uncertain_claims or self._deferred or any_suspect or self._dropped
+        if needs_claim or self._slots.any_claimable(lanes):
             self._deferred = False
             self.on_slot_free()
 

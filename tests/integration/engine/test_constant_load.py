@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.integration.conftest import SELDOM, NewApp, on_one_store
+from tests.integration.conftest import QUICK, SELDOM, NewApp, on_one_store
 from tests.support.factories import NOW, alone, ended, held, jobless
 from tests.support.waiting import PATIENCE, eventually, over, soon
-from wakeful import Function
+from wakeful import Agent, Delay, Function, Launch, SetState, Signal, on
+from wakeful.agents.context import Context
+from wakeful.agents.directives import Directive
 from wakeful.document import timing_to_text
 from wakeful.engine import calendar_loader, planner
 from wakeful.engine.completer import Completer
@@ -20,6 +25,7 @@ from wakeful.job.job import Timing
 from wakeful.run.planning import decide
 from wakeful.schedule.calendars import parse_exclude
 from wakeful.schedule.schedules import CronSchedule
+from wakeful.store.rows import TakenRun
 from wakeful.store.sqlite import SqliteStore
 
 
@@ -116,3 +122,73 @@ async def test_a_lane_is_claimed_although_outcomes_of_other_lanes_are_always_bei
         app._engine._worker._slots.backlog.add("cron")  # its runs were stopped, and there are more
         await app.jobs.create("waits", schedule=SELDOM, target=Function("work"))
         assert (await over(app, (await app.jobs.run("waits")).id)).state == "succeeded"
+
+
+async def test_nothing_that_is_due_waits_for_the_next_poll(new_app: NewApp):
+    """A lane with one slot, retries, delays, ticks that wait for their turn, and two lanes at once."""
+    seldom_polled = replace(QUICK, tick_ms=int(PATIENCE) * 1000, lanes={"team": 2, "cron": 1})
+    app = new_app(config=seldom_polled)
+    handled: Counter[str] = Counter()
+    ran: list[str] = []
+
+    class Flaky(Agent):
+        name = "flaky"
+        state = {"count": 0}
+        backoff = {"base": "1ms", "max": "5ms"}
+
+        @on("count")
+        async def count(self, signal: Signal, ctx: Context) -> list[Directive]:
+            if int(ctx.key[:2], 16) % 4 == 0 and ctx.attempt == 1:
+                raise ValueError("not yet")
+            handled[ctx.instance] += 1
+            more: list[Directive] = [Delay(5, "later")] if handled[ctx.instance] % 10 == 0 else []
+            return [SetState(count=ctx.state["count"] + 1), *more]
+
+        @on("later")
+        async def later(self, signal: Signal, ctx: Context) -> None:
+            handled[ctx.instance] += 1
+
+    @app.function()
+    async def work(run: Launch) -> None:
+        await asyncio.sleep(0.001)
+        ran.append(run.id)
+
+    app.agent(Flaky)
+    async with asyncio.timeout(PATIENCE / 2), app:
+        await app.jobs.create("queued", schedule=SELDOM, target=Function("work"), overlap_policy="queue")
+        for _ in range(3):
+            await asyncio.gather(
+                *(app.agents.send("flaky", f"i{n}", [Signal("count") for _ in range(10)]) for n in range(5)),
+                *(app.jobs.run("queued") for _ in range(4)),
+            )
+        await eventually(lambda: sum(handled.values()) == 5 * (30 + 3) and len(ran) == 12)
+
+
+async def test_a_signal_that_follows_another_needs_no_claim_of_its_own(new_app: NewApp):
+    app = new_app()
+    handled: list[str] = []
+
+    class Counting(Agent):
+        name = "counter"
+        state = {"count": 0}
+
+        @on("count")
+        async def count(self, signal: Signal, ctx: Context) -> SetState:
+            handled.append(signal.id)
+            return SetState(count=ctx.state["count"] + 1)
+
+    app.agent(Counting)
+    async with app:
+        claims = 0
+        take = app.store.take
+
+        async def counted(*given: Any, **named: Any) -> list[TakenRun]:
+            nonlocal claims
+            claims += 1
+            return await take(*given, **named)
+
+        app.store.take = counted  # type: ignore[method-assign]
+        await app.agents.send("counter", "eu", [Signal("count") for _ in range(100)])
+        await eventually(lambda: len(handled) == 100)
+        # One for the first of every 17, and one for each time that the loop wakes by itself meanwhile.
+        assert claims < 60
