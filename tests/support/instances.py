@@ -67,7 +67,7 @@ def done(run: TakenRun, state: str = "succeeded", **fields: Any) -> Finished:
     refusal = row._replace(
         state="retrying", due_ms=NOW + 2 * SECOND, output=None, reason="directive_refused", failed_attempts=1
     )
-    return row._replace(handled=handled(run, **fields, refusal=refusal))
+    return row._replace(handled=handled(run, **fields, refusal=lambda: refusal))
 
 
 async def view(store: Store, instance: str = "eu", agent: str = "report") -> InstanceView:

@@ -7,7 +7,6 @@ JSON next to the state. It changes only with the outcome of a run.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
@@ -20,7 +19,7 @@ from wakeful.logs import get_logger
 from wakeful.signal.signals import Signal
 from wakeful.values.clock import Clock
 from wakeful.values.instants import utc_datetime
-from wakeful.values.json_value import Json, compact, shown
+from wakeful.values.json_value import Json, compact, json_from_stored, shown
 from wakeful.values.stored_text import is_storable
 
 #: How many keys of `ctx.seen`, and how many types of signals, an instance remembers. The oldest go first.
@@ -202,7 +201,7 @@ class Memory:
 def _load_memory(text: str | None) -> dict[str, object]:
     """Return the stored object; an empty one for text that cannot be read: it only avoids repetition."""
     try:
-        value = json.loads(text) if text else {}
+        value = json_from_stored(text) if text else {}
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}

@@ -11,7 +11,6 @@ declare the state as a dataclass or a model: fields of type `datetime` come back
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,7 +18,7 @@ from typing import Any, Final, Protocol
 
 from wakeful.agents.typed_json import dataclass_converter, field_converters
 from wakeful.errors import InvalidArgument
-from wakeful.values.json_value import Json, compact, json_value, shown
+from wakeful.values.json_value import Json, compact, json_from_stored, json_value, shown
 
 #: The most bytes of a state as compact JSON.
 MAX_STATE: Final = 262_144
@@ -82,7 +81,7 @@ def state_to_text(state: StateObject) -> str:
 def state_from_text(text: str) -> StateObject:
     """Return the JSON object that `state_to_text` wrote, or raise InvalidArgument."""
     try:
-        value = json.loads(text)
+        value = json_from_stored(text)
     except ValueError as error:
         raise InvalidArgument(f"it is not JSON: {error}") from None
     if not isinstance(value, dict):

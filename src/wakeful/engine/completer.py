@@ -326,6 +326,6 @@ def _without_output(one: Finished, error: Exception) -> Finished | None:
         return one._replace(usage=None) if one.usage else None
     if one.handled is not None and one.handled.refusal is not None:
         why = error.message if isinstance(error, AlreadyExists) else type(error).__name__
-        return one.handled.refusal._replace(error=f"{_REFUSED} ({why})")
+        return one.handled.refusal()._replace(error=f"{_REFUSED} ({why})")
     message = f"{_UNSTORABLE} ({type(error).__name__})"
     return one._replace(output=None, error=message, reason=_REASON)

@@ -7,7 +7,8 @@ changes of its job. What follows from it for other rows is in `wakeful.run.conse
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from wakeful.job.job import NO_WORK, Work
@@ -48,8 +49,8 @@ class Handled(NamedTuple):
     emitted: str | None = None
     #: why the state cannot be read or migrated: the instance is blocked, and nothing else changes
     block: str | None = None
-    #: the outcome to write if the directives cannot be stored; `signal_rules` sets its error
-    refusal: Finished | None = None
+    #: returns the outcome to write if the directives cannot be stored; `signal_rules` sets its error
+    refusal: Callable[[], Finished] | None = None
     #: how many instances may exist: a signal to another one that does not exist would add it
     limits: InstanceLimits = InstanceLimits()
     #: how many jobs in a row an agent made for itself, up to this run: what the handler starts is as deep
@@ -104,6 +105,9 @@ class Failed(NamedTuple):
     evidence: str | None = None
     #: the beginning of what the target answered nevertheless
     output: str | None = None
+
+
+_REFUSED: Final = Failed(DIRECTIVE_REFUSED, reason=DIRECTIVE_REFUSED)
 
 
 class Skipped(NamedTuple):
@@ -243,9 +247,8 @@ def conclude(
     if isinstance(outcome, Succeeded):
         handled = outcome.handled
         if handled is not None:
-            refused = Failed(DIRECTIVE_REFUSED, reason=DIRECTIVE_REFUSED)
-            refusal = conclude(
-                run_id, job_id, attempt, policy, refused, started_ms, now_ms, work,
+            refusal = partial(
+                conclude, run_id, job_id, attempt, policy, _REFUSED, started_ms, now_ms, work,
                 failed_attempts=failed_attempts, instance_id=instance_id,
             )  # fmt: skip
             handled = handled._replace(refusal=refusal)

@@ -378,7 +378,7 @@ def refuse(outcomes: Sequence[Finished], facts: SignalFacts) -> Sequence[Finishe
                 taken.totals.update(_count(new))
             checked.append(outcome)
         else:
-            checked.append(handled.refusal._replace(error=error))
+            checked.append(handled.refusal()._replace(error=error))
     return checked
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from wakeful.errors import InvalidArgument
-from wakeful.values.json_value import Json, compact, json_value, shown
+from wakeful.values.json_value import Json, compact, json_from_stored, json_value, shown
 from wakeful.values.stored_text import UNSTORABLE, is_storable
 
 SPECVERSION: Final = "1.0"
@@ -220,7 +220,7 @@ class Signal:
     @staticmethod
     def from_stored(text: str) -> Signal:
         """Return the signal that `to_text` wrote, without another validation."""
-        event: dict[str, Any] = json.loads(text)
+        event: dict[str, Any] = json_from_stored(text)
         event.pop("specversion", None)
         time, encoded = event.pop("time", None), event.pop("data_base64", None)
         return _make_unchecked(

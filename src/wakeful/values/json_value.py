@@ -127,14 +127,32 @@ def is_deeper(value: object, levels: int) -> bool:
 def json_value(value: object, longest: int | None) -> Json:
     """Return a copy of any JSON value of at most this many bytes; tuples become lists."""
     if _plain(value, 0):
+        if longest is None:
+            return _copy_plain(cast(Json, value))
         text = compact(cast(Json, value))
         _check_size(text, longest)
-        plain: Json = json.loads(text)
+        plain: Json = json_from_stored(text)
         return plain
     copied = _copy(value, "", 0)
     if longest is not None:
         _check_size(compact(copied), longest)
     return copied
+
+
+def json_from_stored(text: str) -> Any:
+    """Return the value of JSON text as `json.loads` does, in a third of the time if it is `compact`.
+
+    >>> json_from_stored('{"to":["Zoë"]}'), json_from_stored(" 1 ")
+    ({'to': ['Zoë']}, 1)
+    """
+    try:
+        value, end = _SCAN(text, 0)
+    except (StopIteration, ValueError):
+        return json.loads(text)
+    return value if end == len(text) else json.loads(text)
+
+
+_SCAN: Final[Callable[[str, int], tuple[Any, int]]] = cast(Any, json.JSONDecoder()).scan_once
 
 
 def json_text(value: object, longest: int | None) -> str:
@@ -178,6 +196,13 @@ def _writer(encoder: json.JSONEncoder) -> Callable[[Json, int], Iterable[str]] |
 
 
 _WRITE: Final = _writer(_COMPACT)
+
+
+def _copy_plain(value: Json) -> Json:
+    """Return a copy of a value for which `_plain` is true."""
+    if type(value) is dict:
+        return {key: _copy_plain(item) for key, item in value.items()}
+    return [_copy_plain(item) for item in value] if type(value) is list else value
 
 
 def _plain(value: object, depth: int) -> bool:

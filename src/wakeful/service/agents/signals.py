@@ -6,6 +6,7 @@ Concurrent sends to an agent are written in one transaction.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
@@ -168,7 +169,8 @@ class SignalService:
         call: AgentCall | None,
     ) -> list[Received]:
         now_ms = self._store.clock.now_ms()
-        arrivals = [_arrival(principal, agent_class, instance, signal, now_ms) for signal in signals]
+        at = utc_datetime(now_ms)
+        arrivals = [_arrival(principal, agent_class, instance, signal, at, now_ms) for signal in signals]
         charge: ChargeRule | None = None
         if call is not None and call.unattended:
             charge, runs = call.charge, call.triggered([each.run for each in arrivals])
@@ -197,9 +199,9 @@ class SignalService:
 
 
 def _arrival(
-    principal: Principal, agent_class: AgentClass, instance: str, signal: Signal, now_ms: int
+    principal: Principal, agent_class: AgentClass, instance: str, signal: Signal, at: datetime, now_ms: int
 ) -> Arrival:
-    sent = signal.sent(principal.actor, utc_datetime(now_ms))
+    sent = signal.sent(principal.actor, at)
     return signal_run(
         agent_class,
         instance,

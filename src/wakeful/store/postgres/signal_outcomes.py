@@ -152,7 +152,7 @@ async def open_mailboxes(
     own = [each.instance_id for each in scheduling]
     inactive = await hold_agents(db, owners)
     schedules = await schedule_ids(db, own)
-    has_next = await _lock_jobs(db, finished, handled, schedules)
+    has_next = await _lock_jobs(db, finished, schedules)
     jobs = await lock_schedules(db, list(schedules))
     added = await _add_recipients(db, now_ms, handled)
     locked = instances_to_lock(finished)
@@ -165,14 +165,14 @@ async def open_mailboxes(
     return refuse(finished, facts), Opened(locked, added, facts, jobs, has_next)
 
 
-async def _lock_jobs(
-    db: Db, finished: Sequence[Finished], handled: Sequence[Handled], schedules: Collection[str]
-) -> set[str]:
+async def _lock_jobs(db: Db, finished: Sequence[Finished], schedules: Collection[str]) -> set[str]:
     """Lock the cursors and jobs that the outcomes may change. Returns the jobs that have a next tick."""
-    need = needs([*finished, *(each.refusal for each in handled if each.refusal is not None)])
+    of_jobs = [each for each in finished if each.job_id is not None]
+    handled = [each.handled for each in of_jobs if each.handled is not None]
+    need = needs([*of_jobs, *(each.refusal() for each in handled if each.refusal is not None)])
     cursors = {*need.ending_jobs, *schedules}
     found = await db.fetch(sql.LOCK_CURSORS, list(cursors)) if cursors else ()
-    jobs = {each.job_id for each in finished if each.job_id is not None}
+    jobs = {each.job_id for each in of_jobs}
     if jobs:
         await db.execute(mail.LOCK_FAILING, list(jobs), list(need.failed_jobs))
     return {job_id for job_id, has_next in found if has_next}
