@@ -8,12 +8,13 @@
 **Ours** is an application with default settings and an agent class whose handler counts in its state. The
 time is from the first `app.agents.send` to the last outcome on disk: each signal has an id, is stored, taken
 and handled, and its outcome is written with the new state in one transaction. Signals are sent in batches of
-up to 100 per call, several calls at once.
+up to 100 per call, several calls at once. Statements are counted in a round of their own, from the first
+`send` to the last outcome (`benchmarks/bare/statements.py`).
 
 **The floor** is the same rows by plain driver calls: one transaction per signal for one instance, which ends
 it and takes the next; for many instances, batches of 100, as many as the lane of the class permits at once.
 Floor and ours take turns; the best round of each counts. CPU time is that of this process, without the server
-of PostgreSQL.
+of PostgreSQL; on a machine that is used by others, compare it rather than the rates.
 
 **Memory** compares the resident memory of a process whose database has 100,000 hibernated instances with one
 whose database has none, and prints how long a signal to a hibernated instance takes: until `send` returns,
@@ -38,6 +39,7 @@ from dataclasses import asdict, dataclass
 from benchmarks.bare.databases import STORES, fresh
 from benchmarks.bare.postgres_signals import add_instances, postgres_floor
 from benchmarks.bare.signal_floors import add_sqlite_instances, sqlite_floor
+from benchmarks.bare.statements import Statements, counted_statements
 from benchmarks.idle import memory_mb
 from wakeful import Agent, SetState, Signal, Wakeful, on
 from wakeful.agents.context import Context
@@ -59,7 +61,7 @@ UNFINISHED = RunFilter("default", states=("running", "pending", "retrying"), lim
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Signals per second, and CPU time per signal."""
+    """Signals per second, CPU time per signal, and statements per signal."""
 
     store: str
     instances: int
@@ -69,6 +71,9 @@ class Rate:
     ratio: float
     floor_cpu_us: float
     ours_cpu_us: float
+    #: floor to ours
+    cpu_ratio: float
+    ours_statements: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +115,13 @@ def counting(app: Wakeful, load: Load) -> None:
     app.agent(Counting)
 
 
-async def signals_through(url: str, names: list[str], signals: int) -> tuple[float, float]:
-    """Return the seconds, and the seconds of CPU time, from the first `send` to the last outcome."""
+async def signals_through(
+    url: str, names: list[str], signals: int, statements: Statements | None = None
+) -> tuple[float, float]:
+    """Return the seconds, and the seconds of CPU time, from the first `send` to the last outcome.
+
+    `statements` has those of this time afterwards.
+    """
     app = Wakeful(url)
     load = Load()
     counting(app, load)
@@ -119,6 +129,8 @@ async def signals_through(url: str, names: list[str], signals: int) -> tuple[flo
         batches = list(batches_of(names, signals))
         load.left = signals
         gc.collect()
+        if statements is not None:
+            statements.count = 0
         began, cpu = time.perf_counter(), time.process_time()
 
         async def send(start: int) -> None:
@@ -138,8 +150,11 @@ async def signals_through(url: str, names: list[str], signals: int) -> tuple[flo
             if not await app.store.runs(UNFINISHED):
                 break
         took = time.perf_counter() - began, time.process_time() - cpu
+        executed = 0 if statements is None else statements.count
         counted = [(await app.agents.state("counter", name))["count"] for name in names[:3]]
         assert counted == [load.sent[name] for name in names[:3]], counted
+    if statements is not None:
+        statements.count = executed
     return took
 
 
@@ -162,6 +177,9 @@ def measure(store: str, instances: int, signals: int, rounds: int) -> Rate:
             floors.append(asyncio.run(_floor(url, names, signals, BATCH, LANE)))
         with fresh(store) as url:
             ours.append(asyncio.run(signals_through(url, names, signals)))
+    with fresh(store) as url, counted_statements() as statements:
+        asyncio.run(signals_through(url, names, signals, statements))
+        executed = statements.count
     floor_s, floor_cpu_s = map(min, zip(*floors, strict=True))
     ours_s, ours_cpu_s = map(min, zip(*ours, strict=True))
     return Rate(
@@ -173,6 +191,8 @@ def measure(store: str, instances: int, signals: int, rounds: int) -> Rate:
         floor_s / ours_s,
         floor_cpu_s / signals * 1e6,
         ours_cpu_s / signals * 1e6,
+        floor_cpu_s / ours_cpu_s,
+        executed / signals,
     )
 
 
@@ -240,12 +260,13 @@ def main() -> None:
         return
     print(
         f"{'store':10}{'instances':>10}{'signals':>9}{'floor/s':>10}{'ours/s':>10}{'ratio':>8}"
-        f"{'floor CPU':>13}{'our CPU':>13}"
+        f"{'floor CPU':>13}{'our CPU':>13}{'ratio':>8}{'statements':>12}"
     )
     for r in rates:
         print(
             f"{r.store:10}{r.instances:10,}{r.signals:9,}{r.floor_per_second:10.0f}{r.ours_per_second:10.0f}"
             f"{r.ratio:8.2f}{r.floor_cpu_us:10.0f} us{r.ours_cpu_us:10.0f} us"
+            f"{r.cpu_ratio:8.2f}{r.ours_statements:12.1f}"
         )
     if memories:
         print(f"\n{'store':10}{'hibernated':>11}{'memory':>12}{'without':>12}{'send':>12}{'handled':>12}")
