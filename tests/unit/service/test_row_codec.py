@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, get_origin, get_type_hints
 
 import pytest
@@ -38,6 +39,7 @@ VALUES: dict[Any, st.SearchStrategy[Any]] = {
 EMPTY: dict[Any, Any] = {tuple: (), list: [], Sequence: (), Mapping: {}, bytes: b""}
 
 
+@cache
 def rows(codec: RowCodec[Any, Any]) -> st.SearchStrategy[Any]:
     """Return rows with random values in all their fields."""
     hints = get_type_hints(codec._row, include_extras=True)

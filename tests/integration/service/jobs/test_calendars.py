@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
+from pathlib import Path
 from typing import Any
 
 import holidays
 import pytest
 
 from tests.integration.conftest import NewApp, on_one_store
+from tests.support import prefork
 from tests.support.api_client import JOBS, ApiClient
 from tests.support.waiting import epoch_ms, stored
 from wakeful import InvalidArgument
@@ -66,10 +67,12 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def test_holidays_are_not_computed_on_the_event_loop(database: str):
+def test_holidays_are_not_computed_on_the_event_loop(database: str, tmp_path: Path):
+    script = tmp_path / "script.py"
+    script.write_text(_SCRIPT)
     for step in ("make", "plan after a restart"):
         done = subprocess.run(
-            [sys.executable, "-c", _SCRIPT, database, step], capture_output=True, text=True, timeout=120
+            prefork.command(str(script), database, step), capture_output=True, text=True, timeout=120
         )
         assert done.returncode == 0, done.stderr
         used = set(json.loads(done.stdout.splitlines()[-1]))
