@@ -41,8 +41,10 @@ _SLOW = (
     "tests/browser/test_early_events.py",
     "tests/browser/test_job_form.py",
     "tests/browser/test_job_life.py",
+    "tests/browser/test_jobs.py",
     "tests/browser/test_pages.py",
     "tests/browser/test_palette.py",
+    "tests/browser/test_refresh.py",
     "tests/chaos",
     "tests/integration/api/http/test_schemathesis.py",
     "tests/integration/deploy/test_docker.py",
@@ -52,6 +54,7 @@ _SLOW = (
     "tests/integration/engine/test_suspended_replica.py",
     "tests/integration/scripts",
     "tests/integration/store/test_poolers.py",
+    "tests/integration/support/test_doc_shell.py",
     "tests/integration/*/test_rolling_restarts.py",
     "tests/simulation/*test_broken_*.py",
     "tests/store/*query_plans.py",
@@ -61,9 +64,11 @@ _SLOW = (
 #: Tests about stores: they run on both.
 _OF_STORES = "tests/store/"
 #: So many cases of such a test are divided between the stores.
-_MANY = 4
+_SEVERAL = 2
+#: One of so many other tests runs on PostgreSQL.
+_ON_POSTGRES = 6
 #: The names of the parameter of a test that says on which store it runs.
-_STORE = ("database", "store")
+_STORE = ("database", "store", "on")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -107,8 +112,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _on_other_store(items: list[pytest.Item]) -> list[pytest.Item]:
     """Return one of each two items that are one test on two stores, chosen by the name of the test.
 
-    A third of the tests run on PostgreSQL, where a test takes twice the time. A test about stores runs on
-    both, with every second case on each if it has many.
+    A sixth of the tests run on PostgreSQL, where a test takes four times the CPU. A test about stores runs
+    on both, with every second case on each if it has several.
     """
     same: dict[str, dict[str, pytest.Item]] = defaultdict(dict)
     for item in items:
@@ -124,11 +129,11 @@ def _on_other_store(items: list[pytest.Item]) -> list[pytest.Item]:
         if len(stores) == 2 and test.startswith(_OF_STORES):
             cases[stores["sqlite"].nodeid.partition("[")[0]].append(stores)
         elif len(stores) == 2:
-            left_out.append(stores["postgres" if zlib.crc32(test.encode()) % 3 else "sqlite"])
-    for many in cases.values():
-        if len(many) >= _MANY:
-            left_out += [stores["postgres"] for stores in many[::2]]
-            left_out += [stores["sqlite"] for stores in many[1::2]]
+            left_out.append(stores["postgres" if zlib.crc32(test.encode()) % _ON_POSTGRES else "sqlite"])
+    for several in cases.values():
+        if len(several) >= _SEVERAL:
+            left_out += [stores["postgres"] for stores in several[::2]]
+            left_out += [stores["sqlite"] for stores in several[1::2]]
     return left_out
 
 

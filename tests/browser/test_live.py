@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
+import pytest
 import pytest_asyncio
 
 from tests.browser.conftest import NewTab, Tab
@@ -49,6 +50,7 @@ def _streams(ask: ApiClient, count: int) -> bool:
     return ask.app.services.auth.connection_limits.open()["events"] == count
 
 
+@pytest.mark.slow
 async def test_a_hidden_tab_has_no_stream(tab: Tab, ask: ApiClient) -> None:
     await tab.page.clock.install()
     await tab.open()
@@ -74,6 +76,7 @@ async def replica(tmp_path: Path) -> AsyncIterator[ServedReplica]:
     made.kill()
 
 
+@pytest.mark.slow
 async def test_updates_continue_across_a_killed_and_restarted_server(
     new_tab: NewTab, replica: ServedReplica, tmp_path: Path
 ) -> None:

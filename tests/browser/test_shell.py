@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.browser.conftest import NewTab, Tab
 
 
@@ -12,6 +14,7 @@ async def test_the_home_page_opens_without_errors(tab: Tab) -> None:
     assert await tab.page.locator("nav[aria-label=Main] a[aria-current=page]").inner_text() == "Home"
 
 
+@pytest.mark.slow
 async def test_the_theme_can_be_changed_and_is_kept(tab: Tab) -> None:
     await tab.open()
     before = await tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -22,6 +25,7 @@ async def test_the_theme_can_be_changed_and_is_kept(tab: Tab) -> None:
     assert await tab.page.evaluate("getComputedStyle(document.body).backgroundColor") == after
 
 
+@pytest.mark.slow
 async def test_the_menu_opens_on_a_phone(new_tab: NewTab) -> None:
     tab = await new_tab(phone=True)
     await tab.open()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.browser.conftest import NewTab
 from tests.support.api_client import ApiClient
 from wakeful.service.auth.access import Principal
@@ -36,6 +38,7 @@ async def test_a_person_signs_in_with_a_key_and_out(new_tab: NewTab, ask: ApiCli
     await tab.page.wait_for_url("**/sign-in?next=**")
 
 
+@pytest.mark.slow
 async def test_a_one_time_link_signs_in_once_and_leaves_no_trace(new_tab: NewTab, ask: ApiClient) -> None:
     link = await _link(ask)
     tab = await new_tab(ask.with_key(None))
@@ -48,6 +51,7 @@ async def test_a_one_time_link_signs_in_once_and_leaves_no_trace(new_tab: NewTab
     await other.page.get_by_text("this link was used already or has expired").wait_for()
 
 
+@pytest.mark.slow
 async def test_a_link_does_not_replace_a_session_without_a_click(new_tab: NewTab, ask: ApiClient) -> None:
     tab = await new_tab(await ask.new("member"))
     await tab.page.goto(f"{tab.url}/sign-in#{await _link(ask)}")
@@ -58,6 +62,7 @@ async def test_a_link_does_not_replace_a_session_without_a_click(new_tab: NewTab
     assert await tab.page.locator("meta[name=role]").get_attribute("content") == "admin"
 
 
+@pytest.mark.slow
 async def test_a_link_on_another_site_opens_the_page(new_tab: NewTab, ask: ApiClient) -> None:
     signed_in = await new_tab()
     elsewhere = "http://another.example/"  # answered by the test itself

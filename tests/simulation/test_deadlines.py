@@ -12,6 +12,7 @@ import pytest
 from tests.simulation.journal import Plain, Rules
 from tests.simulation.stories import simulated
 from tests.simulation.world import World
+from tests.support import effort
 from wakeful.engine.engine import EngineConfig
 from wakeful.errors import FailedPrecondition
 from wakeful.launch.port import Launch
@@ -52,7 +53,7 @@ class Case:
         return ends
 
 
-@pytest.mark.parametrize("count", [5, 50, 1000])
+@pytest.mark.parametrize("count", [5, 50, effort.cases(1000, 1000)])
 @simulated(config=EngineConfig(lanes={"main": 2000, "cron": 2000}, retention_days=36_500))
 async def test_each_attempt_ends_once_and_at_its_own_deadline(world: World, count: int):
     rng, cases = Random(count), dict[str, Case]()

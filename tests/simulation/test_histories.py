@@ -35,6 +35,7 @@ def test_a_history_is_determined_by_its_seed():
     assert _happened(12) == _happened(12) != _happened(13)
 
 
+@pytest.mark.slow
 def test_histories_contain_every_kind_of_event():
     histories = [_happened(seed) for seed in range(40, 50)]
     told = "\n".join(what for history in histories for _, what in history)

@@ -55,6 +55,7 @@ async def test_a_killed_process_is_replaced_and_no_run_is_lost_or_doubled(tmp_pa
         assert await server.stop() == 0
 
 
+@pytest.mark.slow
 async def test_metrics_are_those_of_all_processes_and_never_go_back(tmp_path: Path, database: str):
     async with many_processes(tmp_path, database) as server:
         server.let_go()
@@ -104,6 +105,7 @@ async def test_a_stop_drains_all_processes_and_each_line_of_the_log_has_its_proc
         assert {line["process"] for line in server.events("engine.started")} == {1, 2, 3}
 
 
+@pytest.mark.slow
 async def test_a_second_signal_kills_what_has_not_stopped(tmp_path: Path, database: str):
     async with many_processes(tmp_path, database, count=2) as server:
         pids = server.pids
@@ -116,6 +118,7 @@ async def test_a_second_signal_kills_what_has_not_stopped(tmp_path: Path, databa
         assert server.events("process.killed")
 
 
+@pytest.mark.slow
 async def test_the_processes_end_with_their_supervisor(tmp_path: Path, database: str):
     async with many_processes(tmp_path, database, count=2) as server:
         pids = server.pids
@@ -125,6 +128,7 @@ async def test_the_processes_end_with_their_supervisor(tmp_path: Path, database:
         assert len(server.events("engine.stopped")) == 2, "they stop in order"
 
 
+@pytest.mark.slow
 async def test_the_start_work_is_done_once_and_systemd_hears_of_all_processes(tmp_path: Path):
     from tests.support.postgres_server import empty_database
 
@@ -189,6 +193,7 @@ supervisor.Supervisor(1, listener, manager, run_child, lambda values: None, stat
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_hangs_is_logged_and_with_a_watchdog_replaced(tmp_path: Path):
     done = _script(tmp_path, HANGING)
     assert done.returncode == 0, done.stderr
@@ -258,6 +263,7 @@ supervisor.Supervisor(2, listener, ServiceManager(None), run_child, started, sta
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_cannot_be_restarted_at_once_ends_no_other(tmp_path: Path):
     done = _script(tmp_path, EXHAUSTED)
     assert done.returncode == 0, done.stderr

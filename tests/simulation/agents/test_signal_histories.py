@@ -15,8 +15,9 @@ import pytest
 from tests.simulation.agents.history import AgentHistory
 from tests.simulation.checker import instant
 from tests.simulation.virtual_loop import run_virtually
+from tests.support.effort import cases
 
-_FIRST, _, _LAST = os.environ.get("WAKEFUL_AGENT_SEEDS", "0-11").partition("-")
+_FIRST, _, _LAST = os.environ.get("WAKEFUL_AGENT_SEEDS", f"0-{cases(11, 11)}").partition("-")
 SEEDS = range(int(_FIRST), int(_LAST or _FIRST) + 1)
 
 
@@ -34,6 +35,7 @@ def test_a_history_of_agents_is_determined_by_its_seed():
     assert _happened(12) == _happened(12) != _happened(13)
 
 
+@pytest.mark.slow
 def test_histories_of_agents_contain_every_kind_of_event():
     missing = set(KINDS)
     for seed in range(40, 80):
