@@ -15,7 +15,7 @@ from wakeful.model import Run
 from wakeful.run.planning import Limits
 
 #: A longer lead than usual: time to change a job between the recording and the fire time of its tick.
-LEAD_MS = 4_000
+LEAD_MS = 8_000
 AHEAD = EngineConfig(tick_ms=100, heartbeat_ms=200, limits=Limits(lead_ms=LEAD_MS))
 
 Change = Callable[[Wakeful], Awaitable[object]]
