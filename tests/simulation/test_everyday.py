@@ -12,7 +12,7 @@ from tests.simulation.faults import CALM
 from tests.simulation.journal import Plain, Rules
 from tests.simulation.stories import simulated
 from tests.simulation.world import World, takes
-from tests.support.effort import cases
+from tests.support.effort import cases, part
 from wakeful.engine.engine import EngineConfig
 from wakeful.errors import InvalidArgument
 from wakeful.launch.port import Launch
@@ -132,7 +132,7 @@ async def test_a_job_that_ignores_cancellation_times_out_and_delays_no_other_run
     assert len(world.recorded(job, "succeeded")) == 60
 
 
-@pytest.mark.parametrize(("on_lost", "attempts"), [("retry", 3), ("fail", 1)])
+@pytest.mark.parametrize(("on_lost", "attempts"), part([("retry", 3), ("fail", 1)]))
 @simulated()
 async def test_a_run_that_ignores_cancellation_is_retried_only_if_it_may_start_twice(
     world: World, on_lost: str, attempts: int
@@ -145,7 +145,7 @@ async def test_a_run_that_ignores_cancellation_is_retried_only_if_it_may_start_t
     assert len(world.launches(job)) == attempts
 
 
-@pytest.mark.parametrize("back_ms", [-60 * MINUTE, 60 * MINUTE])
+@pytest.mark.parametrize("back_ms", part([-60 * MINUTE, 60 * MINUTE]))
 @simulated()
 async def test_a_timeout_is_not_affected_by_a_clock_jump(world: World, back_ms: int):
     job = await world.create(
@@ -160,7 +160,7 @@ async def test_a_timeout_is_not_affected_by_a_clock_jump(world: World, back_ms: 
     assert launch.ended_at == launch.began_at + 30
 
 
-@pytest.mark.parametrize("column", ["timing", "policy", "work"])
+@pytest.mark.parametrize("column", part(["timing", "policy", "work"]))
 @simulated()
 async def test_a_job_with_a_corrupt_row_is_disabled_and_logged_and_other_jobs_run(
     world: World, column: str, caplog: pytest.LogCaptureFixture
@@ -182,7 +182,7 @@ async def test_a_job_with_a_corrupt_row_is_disabled_and_logged_and_other_jobs_ru
     broken.eras[-1].until_ms = broken.eras[-1].from_ms + 5 * MINUTE  # its ticks are unknown from here on
 
 
-@pytest.mark.parametrize("column", ["policy", "work"])
+@pytest.mark.parametrize("column", part(["policy", "work"]))
 @simulated()
 async def test_a_lost_run_of_a_corrupt_job_fails_and_other_runs_are_rescued(world: World, column: str):
     broken = await world.create("broken", Plain(cron="0 * * * *"), body=hung)

@@ -147,6 +147,7 @@ async def test_beat_stops_with_an_error_that_names_all_entries_that_it_cannot_sc
         assert await _names(app) == ["taken"], "nothing was saved"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", STORES[1:], indirect=True)
 async def test_a_beat_on_postgresql_sends_the_runs_of_its_jobs(
     beats: Beats, new_app: NewApp, worker: CeleryWorker

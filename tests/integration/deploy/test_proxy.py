@@ -101,6 +101,7 @@ def ask(url: str, method: str = "GET", document: object = None) -> tuple[int, An
         return 0, str(error)
 
 
+@pytest.mark.slow
 def test_one_address_serves_three_replicas_and_survives_the_loss_of_one(tmp_path: Path):
     from tests.support.postgres_server import fresh_database
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.store.postgres.saying import say, throw_out
 from tests.support import postgres_server
+from tests.support.effort import cases
 from tests.support.factories import (
     DAY,
     NOW,
@@ -223,7 +224,7 @@ DIFFERING = """
         UNION ALL (SELECT * FROM theirs EXCEPT ALL SELECT * FROM ours)) differing"""
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(cases(4, 40)))
 async def test_live_runs_matches_runs_after_random_operations(
     store: PostgresStore, url: str, seed: int
 ) -> None:

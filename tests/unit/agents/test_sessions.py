@@ -347,8 +347,10 @@ def test_no_turn_is_longer_than_a_payload_may_be():
 @pytest.mark.parametrize("drop", part(["old", "new"]))
 @pytest.mark.parametrize(
     ("body", "debounce_ms", "messages"),
-    [("ü" * (MAX_TURN_BYTES // 2 - 1), 0, 40), ("a", 60_000, 2 * MAX_WAITING_MESSAGES)],
-    ids=["long messages", "many messages"],
+    [
+        pytest.param("ü" * (MAX_TURN_BYTES // 2 - 1), 0, 40, id="long messages"),
+        pytest.param("a", 60_000, 2 * MAX_WAITING_MESSAGES, marks=pytest.mark.slow, id="many messages"),
+    ],
 )
 def test_what_waits_in_a_session_is_bounded_whatever_its_cap(
     drop: str, body: str, debounce_ms: int, messages: int

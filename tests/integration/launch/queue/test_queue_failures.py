@@ -87,6 +87,7 @@ async def test_messages_survive_a_crash_of_nats(queue_app: NewQueueApp, broker: 
     assert (done.state, done.attempt, len(calls)) == ("succeeded", 1, 1)
 
 
+@pytest.mark.slow
 @on_one_store
 async def test_the_message_of_a_killed_worker_goes_to_another_one(
     queue_app: NewQueueApp, broker: NatsServer, tmp_path: Path
