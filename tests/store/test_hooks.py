@@ -10,15 +10,18 @@ from pathlib import Path
 import pytest
 
 from tests.support.databases import Database
-from tests.support.factories import DAY, NOW, FalseClock, asleep
+from tests.support.factories import DAY, NOW, FalseClock, alone, asked, asleep, ended, given_held
 from tests.support.query_plans import visited
+from wakeful.job.start_rules import BudgetOwner
+from wakeful.run.usage import Spent, utc_day
 from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
-from wakeful.store.rows import JobRow
+from wakeful.store.rows import JobRow, RunFilter
 from wakeful.store.sql import hooks
 from wakeful.store.sql.hooks import HookRow
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite.session import translate
+from wakeful.values.ids import new_id
 from wakeful.values.json_value import compact
 
 COUNT = 20_000
@@ -184,3 +187,49 @@ async def test_postgres_visits_few_rows() -> None:
                 beyond[name] = rows, scanned
     await store.close()
     assert beyond == {}
+
+
+async def test_a_job_is_read_with_its_hook_its_spending_and_its_runs(store: Store, clock: FalseClock) -> None:
+    row, run = await given_held(store)
+    id_like = asleep(new_id(NOW), agent="other")  # its name has the form of an id
+    after = asleep("report", after_job=row.name)
+    alone_now = asleep("lonely", after_job="nobody")
+    await store.create_jobs([id_like, after, alone_now])
+    for job in (row.name, row.id):
+        found = await store.job_with_runs(row.workspace, row.agent, job, 5)
+        assert found is not None
+        assert (found.has_hook, found.precheck_state, found.spent) == (False, None, Spent())
+        assert found.runs == [await store.run(run.id)]
+    await _replace(store, _hook("1", row))
+    await store.finish("w1", [ended(run, usage='{"tokens":100,"cost":0.5}')], alone)
+    await store.add_runs([asked(row, NOW + n) for n in range(1, 8)])
+    for job in (row.name, row.id):
+        found = await store.job_with_runs(row.workspace, row.agent, job, 5)
+        assert found is not None
+        assert (found.has_hook, found.spent) == (True, await store.read_spent(_owner(row), utc_day(NOW)))
+        assert found.spent != Spent()
+        newest = RunFilter(row.workspace, row.agent, row.id, limit=5)
+        assert found.runs == await store.runs(newest)
+        assert found.job == await store.job_by_id(row.id)
+    clock.ms += DAY
+    found = await store.job_with_runs(row.workspace, row.agent, row.id, 1)
+    assert found is not None
+    assert (found.spent, len(found.runs)) == (Spent(), 1)
+    has_upstream = [
+        found.has_upstream
+        for each in (row, after, alone_now)
+        if (found := await store.job_with_runs(each.workspace, each.agent, each.name, 1)) is not None
+    ]
+    assert has_upstream == [True, True, False]
+    named = await store.job_with_runs("default", "other", id_like.name, 1)
+    assert named is not None
+    assert (named.job.id, named.runs) == (id_like.id, [])
+    for where in (("default", "other", row.id), ("other", "default", row.id), ("default", "default", "none")):
+        assert await store.job_with_runs(*where, 1) is None
+    await store.delete_job(row.id, clock.ms, "deleted")
+    assert await store.job_with_runs(row.workspace, row.agent, row.name, 1) is None
+    assert await store.job_with_runs(row.workspace, row.agent, row.id, 1) is None
+
+
+def _owner(job: JobRow) -> BudgetOwner:
+    return BudgetOwner(job.workspace, job.agent, job.id)

@@ -64,8 +64,9 @@ async def test_the_state_is_written_with_the_outcome(store: Store, state: str) -
     assert await _state(store, row) == (None, 0)
     assert await store.finish("w1", [_checked(run, Checked(0, '{"price":90}', True), state)], alone)
     assert await _state(store, row) == ('{"price":90}', 1)
-    assert await store.precheck_state(row.id) == '{"price":90}'
-    assert await store.precheck_state("no-such-job") is None
+    found = await store.job_with_runs(row.workspace, row.agent, row.id, 1)
+    assert found is not None
+    assert found.precheck_state == '{"price":90}'
 
 
 async def test_a_state_can_be_removed(store: Store) -> None:

@@ -43,7 +43,7 @@ def recorded(store: Store) -> Iterator[list[str]]:
     def log(record: asyncpg.connection.LoggedQuery) -> None:
         add(record.query)
 
-    connections = [holder._con for holder in driver._pool._holders if holder._con is not None]
+    connections = [holder._con for holder in driver._pool.pool._holders if holder._con is not None]
     for connection in connections:
         connection.add_query_logger(log)
     try:

@@ -24,9 +24,8 @@ from wakeful.service.serializers import REVISIONS, serialize_bulk_result, serial
 from wakeful.service.services import Services
 from wakeful.values.json_value import Json, camel
 
-#: How many jobs `list` reads at once, and how many runs `get` shows.
+#: How many jobs `list` reads at once.
 _PAGE: Final = 200
-_LAST_RUNS: Final = 5
 _JSON: Final = frozenset({str, int, float, bool, dict, list, type(None)})
 
 
@@ -68,13 +67,13 @@ class Jobs(ClientJobs):
 
     async def get(self, name: str) -> Job:
         workspace, agent = self._where
-        job = await self._service.get(LOCAL, workspace, agent, name)
-        spent = await self._services.admin.budgets.spent(workspace, agent, job.id)
-        last = await self._services.runs.list(LOCAL, workspace, agent, job_id=job.id, limit=_LAST_RUNS)
-        hook = await self._service.hooks.exists(job.id)
-        state = await self._service.precheck_state(job)
+        found = await self._service.read(LOCAL, workspace, agent, name)
         return job_from_record(
-            job, hook=hook, precheck_state=state, spent=spent, last_runs=tuple(map(run_from_view, last))
+            found.job,
+            hook=found.has_hook,
+            precheck_state=found.precheck_state,
+            spent=found.spent,
+            last_runs=tuple(map(run_from_view, found.runs)),
         )
 
     async def list(

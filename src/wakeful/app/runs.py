@@ -35,8 +35,7 @@ class Runs(ClientRuns):
         return Runs(self._services, workspace or self._workspace, agent, self._home)
 
     async def get(self, run_id: str) -> Run:
-        run = await self._service.get(LOCAL, self._workspace, run_id)
-        attempts = await self._service.attempts(LOCAL, self._workspace, run_id)
+        run, attempts = await self._service.read(LOCAL, self._workspace, run_id)
         return run_from_view(run, attempts, await self._services.runs.waiting.of(run))
 
     async def list(

@@ -15,6 +15,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from wakeful.errors import IncompatibleSchema
 from wakeful.run.run import NewRun
+from wakeful.run.usage import Spent
 
 #: The worker of a run that was reported as done and is not verified yet (`store.sql.verifications`).
 VERIFYING: Final = "verifying"
@@ -319,6 +320,21 @@ class AttemptView(NamedTuple):
     response_code: int | None = None
     #: the beginning of what its target answered, if it failed
     output: str | None = None
+
+
+class JobWithRuns(NamedTuple):
+    """A job with what is read together with it."""
+
+    job: JobRow
+    has_hook: bool
+    #: what its last precheck left, as JSON
+    precheck_state: str | None
+    #: what it used today
+    spent: Spent
+    #: whether the job that it comes after exists; true if it comes after none
+    has_upstream: bool
+    #: newest first
+    runs: list[RunView]
 
 
 class SignalRecipient(NamedTuple):

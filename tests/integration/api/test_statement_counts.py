@@ -25,6 +25,13 @@ MOST: Final = {
     "trigger URL": (6, 6),
     "heartbeat": (3, 2),
     "complete": (11, 4),
+    "GET job": (2, 2),
+    "GET job by id": (2, 2),
+    "GET run": (1, 1),
+    "GET agent": (2, 2),
+    "list jobs": (1, 1),
+    "list runs": (1, 1),
+    "list runs of job": (2, 2),
 }
 
 
@@ -77,4 +84,19 @@ async def test_writes_execute_no_more_statements_than_they_need(idle: ApiClient)
         await count("heartbeat", "POST", f"/runs/{run['id']}/heartbeat", {"attempt": 1})
         report = {"attempt": 1, "status": "succeeded", "output": "x"}
         await count("complete", "POST", f"/runs/{run['id']}/complete", report)
+    count.check()
+
+
+async def test_reads_execute_one_or_two_statements(idle: ApiClient) -> None:
+    job = (await idle("POST", JOBS, {"name": "read", **PULL})).body
+    run = (await idle("POST", f"{JOBS}/read/run", {})).body
+    for _ in range(2):
+        count = Counter(idle)
+        await count("GET job", "GET", f"{JOBS}/read")
+        await count("GET job by id", "GET", f"{JOBS}/{job['id']}")
+        await count("GET run", "GET", f"/runs/{run['id']}")
+        await count("GET agent", "GET", "/agents/default")
+        await count("list jobs", "GET", JOBS)
+        await count("list runs", "GET", "/runs")
+        await count("list runs of job", "GET", f"{JOBS}/read/runs")
     count.check()

@@ -258,6 +258,10 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     yield "LOCK_JOBS", sql.LOCK_JOBS, [jobs]
     yield "LOCK_FOR_MOVE", sql.LOCK_FOR_MOVE, [jobs]
     yield "queries.JOB", job_reads.JOB, ["ws-5", "agent-5", "job-5"]
+    details = ["ws-5", "agent-5", "job-5", NOW, 20_000]
+    yield "queries.JOB_WITH_DETAILS", job_reads.JOB_WITH_DETAILS, details
+    by_id = [*details[:2], jobs[5], *details[3:]]
+    yield "queries.JOB_WITH_DETAILS_BY_ID", job_reads.JOB_WITH_DETAILS_BY_ID, by_id
     yield "queries.JOBS_BY_IDS", job_reads.JOBS_BY_IDS, [jobs]
     yield "queries.SCHEDULES", job_reads.SCHEDULES, [jobs[5]]
     yield "LOCK_JOB", sql.LOCK_JOB, [jobs[5]]
@@ -266,7 +270,8 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     yield "queries.OLDEST_LETTERS", run_reads.OLDEST_LETTERS, ["ws-0", BATCH]
     yield "queries.LETTERS", run_reads.LETTERS, ["ws-1", mine]
     yield "queries.CLEAR_DEAD", jobs_and_runs.CLEAR_DEAD, [mine]
-    for name in ("RUN", "LOCK_RUN", "ATTEMPTS"):
+    yield "queries.LAST_RUNS", run_reads.LAST_RUNS, ["ws-1", "agent-1", jobs[7], 5]
+    for name in ("RUN", "RUN_WITH_ATTEMPTS", "LOCK_RUN", "ATTEMPTS"):
         yield f"queries.{name}", getattr(run_reads, name), [newest[0][0]]
     for jobs_only in (
         JobFilter("ws-1"),
@@ -523,7 +528,6 @@ async def _precheck_cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[ob
     jobs = [row[0] for row in await db.fetch(f"SELECT id::text FROM jobs LIMIT {BATCH}")]
     given: dict[str, list[object]] = {
         "RECORD": [run, 1, worker, "{}", "{}"],
-        "STATE": [jobs[0]],
         "REVISIONS": [jobs],
         "SET_STATE": [jobs[0], "90", 1],
         "REVISE": [jobs],

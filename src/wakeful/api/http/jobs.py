@@ -32,11 +32,10 @@ from wakeful.api.http.responses import (
     responses,
 )
 from wakeful.errors import AlreadyExists, InvalidArgument, NotFound
-from wakeful.job.job import JobRecord
 from wakeful.service.auth.access import Principal
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.job_query import LONGEST
-from wakeful.service.jobs.jobs import read_batch
+from wakeful.service.jobs.jobs import JobReading, read_batch
 from wakeful.service.report_serializers import SEARCH_RESULTS
 from wakeful.service.serializers import serialize_job, serialize_run, serialize_saved_job
 from wakeful.service.services import Services
@@ -48,8 +47,6 @@ search_router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["jobs"], d
 
 #: The number of ticks that are returned with a job.
 TICKS: Final = 5
-#: The number of runs that are returned with a job.
-LAST_RUNS: Final = 5
 _EXAMPLE: Final[dict[str, object]] = {
     "name": "digest",
     "schedule": "0 7 * * 1-5",
@@ -81,7 +78,9 @@ async def list_all_jobs(
 async def find_job(workspace: str, name: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
     """The job with this id, or with this name if one agent only has it; 409 lists them if several have it."""
     found = await services.jobs.find(principal, workspace, name)
-    return await _one_job(services, principal, found)
+    return _one_job(
+        services, principal, await services.jobs.read(principal, workspace, found.agent, found.id)
+    )
 
 
 @router.get(
@@ -181,10 +180,11 @@ async def get_job(
 
     Its ETag changes with every edit, not with time: `nextAt` and `runCount` may differ under the same ETag.
     """
-    job = await services.jobs.get(principal, workspace, agent, name)
-    if if_none_match is not None and matches(if_none_match, job.version, weak=True):
-        return Response(status_code=304, headers={"ETag": etag(job.version)})
-    return await _one_job(services, principal, job)
+    found = await services.jobs.read(principal, workspace, agent, name)
+    version = found.job.version
+    if if_none_match is not None and matches(if_none_match, version, weak=True):
+        return Response(status_code=304, headers={"ETag": etag(version)})
+    return _one_job(services, principal, found)
 
 
 @router.put(
@@ -270,17 +270,15 @@ async def search(
 # --- inside ----------------------------------------------------------------------------------------
 
 
-async def _one_job(services: Services, principal: Principal, job: JobRecord) -> Response:
-    content = serialize_job(principal, job, services.now_ms(), TICKS)
-    alone = await services.jobs.find_warnings(job)
-    if alone:
-        content["warnings"] = list(alone)
-    content["hook"] = await services.jobs.hooks.exists(job.id)
-    content["precheckState"] = await services.jobs.precheck_state(job)
-    content["spent"] = await services.admin.budgets.spent(job.workspace, job.agent, job.id)
-    last = await services.runs.list(principal, job.workspace, job.agent, job_id=job.id, limit=LAST_RUNS)
-    content["lastRuns"] = [serialize_run(run) for run in last]
-    return JsonResponse(content, headers={"ETag": etag(job.version)})
+def _one_job(services: Services, principal: Principal, found: JobReading) -> Response:
+    content = serialize_job(principal, found.job, services.now_ms(), TICKS)
+    if found.warnings:
+        content["warnings"] = list(found.warnings)
+    content["hook"] = found.has_hook
+    content["precheckState"] = found.precheck_state
+    content["spent"] = found.spent
+    content["lastRuns"] = [serialize_run(run) for run in found.runs]
+    return JsonResponse(content, headers={"ETag": etag(found.job.version)})
 
 
 async def _name_of(about: JobRequest) -> str:

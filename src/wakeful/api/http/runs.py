@@ -185,8 +185,7 @@ async def get_run(
     workspace: str, run_id: str, services: ServicesDep, principal: CurrentPrincipal
 ) -> Response:
     """A run with its attempts, and what it waits for."""
-    run = await services.runs.get(principal, workspace, run_id)
-    attempts = await services.runs.attempts(principal, workspace, run_id)
+    run, attempts = await services.runs.read(principal, workspace, run_id)
     return JsonResponse(serialize_run(run, attempts, await services.runs.waiting.of(run)))
 
 

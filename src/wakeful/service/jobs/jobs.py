@@ -6,9 +6,9 @@ Every call is authorized and checked whole before anything changes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from wakeful.document import payload_from_text
 from wakeful.engine.calendar_loader import load
@@ -32,13 +32,15 @@ from wakeful.service.jobs.revision_rules import (
 )
 from wakeful.service.jobs.save_warnings import no_upstream
 from wakeful.store.row_mapping import job_from_row
-from wakeful.store.rows import JobOrder, LabelFilter
+from wakeful.store.rows import JobOrder, LabelFilter, RunView
 from wakeful.values.json_value import Json
 
 #: Before a payload of so many characters is read, the event loop has its turn.
 _LARGE: Final = 16_384
 #: Counts of jobs end here.
 MOST_COUNTED: Final = 1_000
+#: The number of runs that are returned with a job.
+LAST_RUNS: Final = 5
 #: How many jobs one request creates.
 MAX_BATCH: Final = 1_000
 
@@ -60,6 +62,21 @@ def read_batch(document: Mapping[str, object]) -> list[dict[str, object]]:
     return jobs
 
 
+class JobReading(NamedTuple):
+    """A job with what is returned together with it."""
+
+    job: JobRecord
+    has_hook: bool
+    #: the state that its last precheck left; None if there is none
+    precheck_state: Json
+    #: what it used today: tokens and cost
+    spent: dict[str, Json]
+    #: its newest runs, newest first
+    runs: Sequence[RunView]
+    #: about the stored job: no job before it, or no channel for its output
+    warnings: tuple[str, ...]
+
+
 class JobService(JobCreator, JobPauses, BulkActions):
     """The use cases of jobs. Those that write are in its base classes."""
 
@@ -72,22 +89,23 @@ class JobService(JobCreator, JobPauses, BulkActions):
         """Return the job of that name, or raise NotFound."""
         return job_from_row(await self.find_row(principal, "read", workspace, agent, name))
 
-    async def find_warnings(self, job: JobRecord) -> tuple[str, ...]:
-        """Return the warnings about a stored job: no job before it, or no channel for its output."""
-        found: tuple[str, ...] = ()
+    async def read(self, principal: Principal, workspace: str, agent: str, name: str) -> JobReading:
+        """Return the job of that name or id with what belongs to it, or raise NotFound."""
+        await self._accounts.authorize(principal, "read", workspace, agent)
+        found = await self._store.job_with_runs(workspace, agent, name, LAST_RUNS)
+        if found is None:
+            raise no_job(name)
+        await load([found.job.timing], self._clock.now_ms())
+        job = job_from_row(found.job)
+        warnings: tuple[str, ...] = ()
         if job.definition.work.deliver:
             context = await self._accounts.context(job.workspace, job.agent)
-            found = self._warnings.of_delivery(job, context.channel)
+            warnings = self._warnings.of_delivery(job, context.channel)
         after = job.definition.after
-        if after is None or await self._store.job(job.workspace, job.agent, after.job) is not None:
-            return found
-        return (*found, no_upstream(job.name, after.job))
-
-    async def precheck_state(self, job: JobRecord) -> Json:
-        """Return the state that the last precheck of a job left; None if there is none."""
-        if job.definition.work.precheck is None:
-            return None
-        return payload_from_text(await self._store.precheck_state(job.id))
+        if after is not None and not found.has_upstream:
+            warnings = (*warnings, no_upstream(job.name, after.job))
+        state = None if job.definition.work.precheck is None else payload_from_text(found.precheck_state)
+        return JobReading(job, found.has_hook, state, found.spent._asdict(), found.runs, warnings)
 
     async def by_id(self, principal: Principal, workspace: str, job_id: str) -> JobRecord:
         """Return the job of that id, or raise NotFound."""

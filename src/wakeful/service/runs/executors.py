@@ -171,26 +171,31 @@ class WaitingReasons:
             return waiting_for(run, WaitingFacts(now_ms))
         if run.state not in ("pending", "retrying"):
             return None
-        ahead = None
+        return waiting_for(run, await self._facts(run, now_ms))
+
+    async def _facts(self, run: RunView, now_ms: int) -> WaitingFacts:
+        """Read what the reason depends on, in the order of `waiting_for`, until it is known."""
+        if run.due_ms is not None and run.due_ms > now_ms:
+            retrying = run.state == "retrying"
+            return WaitingFacts(now_ms, await self._policy(run) if retrying else DEFAULT_POLICY)
+        if run.due_ms is None and run.instance is not None:
+            instance = await self._store.instance(run.workspace, run.agent, run.instance)
+            if instance is not None:
+                return WaitingFacts(now_ms, instance=instance)
         if run.serial and run.job_id is not None:
             live = RunFilter(
                 run.workspace, run.agent, run.job_id, states=("running", "retrying"), limit=_LIVE
             )
             ahead = run_ahead(run, await self._store.runs(live))
-        seen_ms = (
-            await self._executors.last_seen_ms(run.workspace, run.agent, run.lane) if run.is_pull else None
-        )
-        facts = WaitingFacts(
-            now_ms,
-            await self._policy(run),
-            ahead,
-            self._metrics.lanes().get(run.lane),
-            run.is_pull or bool(await self._store.workers(now_ms - LEASE_MS)),
-            seen_ms is not None,
-            await self._replicas.lack(Requirement(run.requires, run.requires_version)),
-            await self._store.instance(run.workspace, run.agent, run.instance) if run.instance else None,
-        )
-        return waiting_for(run, facts)
+            if ahead is not None:
+                return WaitingFacts(now_ms, await self._policy(run), ahead)
+        if run.is_pull:
+            seen_ms = await self._executors.last_seen_ms(run.workspace, run.agent, run.lane)
+            return WaitingFacts(now_ms, executor=seen_ms is not None)
+        if await self._replicas.lack(Requirement(run.requires, run.requires_version)):
+            return WaitingFacts(now_ms, unmet=True)
+        slots, workers = self._metrics.lanes().get(run.lane), await self._store.workers(now_ms - LEASE_MS)
+        return WaitingFacts(now_ms, slots=slots, workers=bool(workers))
 
     async def _policy(self, run: RunView) -> Policy:
         row = await self._store.job_by_id(run.job_id, deleted=True) if run.job_id else None

@@ -297,7 +297,7 @@ class RunDetailReader:
 
     async def get(self, principal: Principal, workspace: str, run_id: str) -> RunDetails:
         """Return the run of that id with its details, or raise NotFound."""
-        run = await self._runs.get(principal, workspace, run_id)
+        run, attempts = await self._runs.read(principal, workspace, run_id)
         row = await self._store.job_by_id(run.job_id) if run.job_id else None
         alive = row is not None
         if run.job_id is not None and row is None:
@@ -307,7 +307,6 @@ class RunDetailReader:
             with contextlib.suppress(InvalidArgument):  # the page of the job reports it
                 job, work = job_from_row(row), work_from_text(row.work)
         payload = payload_of(run, work, None if row is None else row.payload)
-        attempts = await self._runs.attempts(principal, workspace, run_id)
         return RunDetails(
             run,
             job,

@@ -65,14 +65,18 @@ class RunService:
         """Return the run of that id, or raise NotFound."""
         return await self._one(principal, "read", workspace, run_id)
 
-    async def attempts(self, principal: Principal, workspace: str, run_id: str) -> list[AttemptView]:
-        """Return all attempts of a run so far, including the present one."""
-        run = await self.get(principal, workspace, run_id)
-        earlier = await self._store.attempts(run_id)
+    async def read(
+        self, principal: Principal, workspace: str, run_id: str
+    ) -> tuple[RunView, list[AttemptView]]:
+        """Return the run of that id with all its attempts so far, including the present one, or NotFound."""
+        await self._accounts.authorize(principal, "read", workspace)
+        run, earlier = await self._store.run_with_attempts(run_id) or (None, [])
+        if run is None or run.workspace != workspace or principal.agent not in (None, run.agent):
+            raise no_run(run_id)
         # Between two attempts, or cancelled there, the last attempt is among them already.
         if run.started_ms is None or (earlier and earlier[-1].attempt == run.attempt):
-            return earlier
-        return [
+            return run, earlier
+        return run, [
             *earlier, AttemptView(
                 run.attempt, run.shown_worker, run.started_ms, run.finished_ms, run.error, run.response_code,
                 run.output if run.state == "failed" else None,

@@ -12,9 +12,11 @@ from typing import Final
 
 from wakeful.job.job import AGENT_INACTIVE
 from wakeful.job.self_scheduling import APPROVAL
+from wakeful.run.usage import Spent, limit_usage, utc_day
 from wakeful.store.columns import reader, select_list
-from wakeful.store.rows import JobFilter, JobRow
+from wakeful.store.rows import JobFilter, JobRow, JobWithRuns
 from wakeful.store.sql.driver import SqlSession, Texts
+from wakeful.store.sql.runs import last_runs
 from wakeful.values.ids import is_id
 from wakeful.values.stored_text import is_storable
 
@@ -36,16 +38,17 @@ JOB_ROW: Final = Texts(
 )
 
 
-def read_jobs(condition: str, index: str = "", end: str = "") -> Texts:
+def read_jobs(condition: str, index: str = "", end: str = "", more: str = "") -> Texts:
     """Return the statement that reads these jobs (`j`; in PostgreSQL with their cursors `c`) as `JobRow`.
 
-    SQLite uses the index of this name, if there is one.
+    SQLite uses the index of this name, if there is one. `more` are further columns.
     """
     hint = f"INDEXED BY {index}" if index else ""
     return Texts(
-        sqlite=f"SELECT {JOB_ROW.sqlite} FROM jobs j {hint} WHERE {condition} {end}",
+        sqlite=f"SELECT {JOB_ROW.sqlite} {more} FROM jobs j {hint} WHERE {condition} {end}",
         postgresql=f"""
-    SELECT {JOB_ROW.postgresql} FROM cursors c JOIN jobs j ON j.id = c.job_id WHERE {condition} {end}""",
+    SELECT {JOB_ROW.postgresql} {more} FROM cursors c JOIN jobs j ON j.id = c.job_id
+    WHERE {condition} {end}""",
     )
 
 
@@ -63,6 +66,27 @@ SCHEDULES: Final = read_jobs(
     "j.instance_id = $1 AND j.deleted_at IS NULL",
     "jobs_schedule",
     "ORDER BY j.schedule_origin, j.schedule_id",
+)
+#: What is read with one job at the instant $4 on the day $5. hooks_of_job; the primary key of spending;
+#: jobs_name. Not EXISTS, for which PostgreSQL may read the whole table
+_DETAILS: Final = """,
+    (SELECT true FROM hooks h
+        WHERE h.job_id = j.id AND (h.expires_at IS NULL OR h.expires_at > $4) LIMIT 1),
+    j.precheck_state,
+    (SELECT s.tokens FROM spending s
+        WHERE s.workspace = j.workspace AND s.agent = j.agent AND s.job = j.id::text AND s.day = $5),
+    (SELECT s.cost FROM spending s
+        WHERE s.workspace = j.workspace AND s.agent = j.agent AND s.job = j.id::text AND s.day = $5),
+    j.after_job IS NULL OR (SELECT true FROM jobs u /*+ INDEXED BY jobs_name */
+        WHERE u.workspace = j.workspace AND u.agent = j.agent AND u.name = j.after_job
+            AND u.deleted_at IS NULL)"""
+#: jobs_name, and those of `_DETAILS`
+JOB_WITH_DETAILS: Final = read_jobs(
+    "j.workspace = $1 AND j.agent = $2 AND j.name = $3 AND j.deleted_at IS NULL", "jobs_name", more=_DETAILS
+)
+#: the primary key, and those of `_DETAILS`
+JOB_WITH_DETAILS_BY_ID: Final = read_jobs(
+    "j.id = $3 AND j.workspace = $1 AND j.agent = $2 AND j.deleted_at IS NULL", more=_DETAILS
 )
 
 #: The kinds of schedule and target of a job, as the triggers of migration 14 set them in SQLite.
@@ -272,6 +296,27 @@ async def job_by_id(session: SqlSession, job_id: str, deleted: bool = False) -> 
     """Return the job of that id, unless deleted; with `deleted` also then."""
     row = await session.row(ANY_JOB_BY_ID if deleted else JOB_BY_ID, job_id) if is_id(job_id) else None
     return None if row is None else job_row(row)
+
+
+async def job_with_runs(
+    session: SqlSession, workspace: str, agent: str, job: str, now_ms: int, runs: int
+) -> JobWithRuns | None:
+    """Return the job of an agent with this id or name, and so many of its newest runs."""
+    args = workspace, agent, job, now_ms, utc_day(now_ms)
+    row = await session.row(JOB_WITH_DETAILS_BY_ID, *args) if is_id(job) else None
+    row = row or await session.row(JOB_WITH_DETAILS, *args)
+    if row is None:
+        return None
+    *columns, has_hook, precheck_state, tokens, cost, has_upstream = row
+    found = job_row(columns)
+    return JobWithRuns(
+        found,
+        bool(has_hook),
+        precheck_state,
+        Spent() if tokens is None else limit_usage(tokens, cost),
+        bool(has_upstream),
+        await last_runs(session, workspace, agent, found.id, runs),
+    )
 
 
 async def jobs_by_ids(session: SqlSession, ids: Sequence[str]) -> list[JobRow]:

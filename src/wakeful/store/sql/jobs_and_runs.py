@@ -24,12 +24,13 @@ from wakeful.store.rows import (
     JobChange,
     JobFilter,
     JobRow,
+    JobWithRuns,
     ReportedRun,
     RevisionRow,
     RunFilter,
     RunView,
 )
-from wakeful.store.sql import base, chains, history, prechecks, revisions, suggestions, verifications
+from wakeful.store.sql import base, chains, history, revisions, suggestions, verifications
 from wakeful.store.sql import jobs as job_reads
 from wakeful.store.sql import runs as run_reads
 from wakeful.store.sql.base import Recorded, SqlBase
@@ -92,6 +93,10 @@ class SqlJobsAndRuns(SqlBase):
     async def job_by_id(self, job_id: str, *, deleted: bool = False) -> JobRow | None:
         """Return the job of that id, unless deleted; with `deleted` also then."""
         return await self._read(job_reads.job_by_id, job_id, deleted)
+
+    async def job_with_runs(self, workspace: str, agent: str, job: str, runs: int) -> JobWithRuns | None:
+        """Return the job of an agent with this id or name, unless deleted, and so many of its newest runs."""
+        return await self._read(job_reads.job_with_runs, workspace, agent, job, self.clock.now_ms(), runs)
 
     async def jobs_by_ids(self, ids: Sequence[str]) -> list[JobRow]:
         """Return those of these jobs that exist and are not deleted, in any order."""
@@ -256,10 +261,6 @@ class SqlJobsAndRuns(SqlBase):
         """Return the names of the jobs that fire after the job of that name (`after`)."""
         return await self._read(chains.followers, workspace, agent, name, limit)
 
-    async def precheck_state(self, job_id: str) -> str | None:
-        """Return the state that the last precheck of the job left, as compact JSON."""
-        return await self._read(prechecks.state, job_id)
-
     # --- runs -------------------------------------------------------------------------------------
 
     async def add_runs(
@@ -364,6 +365,10 @@ class SqlJobsAndRuns(SqlBase):
     async def run(self, run_id: str) -> RunView | None:
         """Return the run of that id."""
         return await self._read(run_reads.read_run, run_id)
+
+    async def run_with_attempts(self, run_id: str) -> tuple[RunView, list[AttemptView]] | None:
+        """Return the run of that id, and its attempts before the last, in order."""
+        return await self._read(run_reads.run_with_attempts, run_id)
 
     async def runs_by_ids(self, ids: Sequence[str]) -> list[RunView]:
         """Return those of these runs that exist, in any order."""

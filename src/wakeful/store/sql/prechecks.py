@@ -7,14 +7,11 @@ from typing import Final
 
 from wakeful.run.consequences import PrecheckState
 from wakeful.store.sql.driver import SqlSession
-from wakeful.values.ids import is_id
 
 #: the primary key. The fence is that of outcomes
 RECORD: Final = """
     UPDATE runs SET context = $4, precheck = $5
     WHERE id = $1 AND attempt = $2 AND worker = $3 AND state = 'running'"""
-#: the primary key
-STATE: Final = "SELECT precheck_state FROM jobs WHERE id = $1"
 #: the primary key, once for each
 REVISIONS: Final = "SELECT id::text, precheck_revision FROM jobs WHERE id = ANY($1::uuid[])"
 #: the primary key
@@ -32,11 +29,6 @@ async def record(
 ) -> bool:
     """Write the answer to launch a run, if the worker still holds this attempt. Returns whether it does."""
     return await session.execute(RECORD, run_id, attempt, worker, context, precheck) == 1
-
-
-async def state(session: SqlSession, job_id: str) -> str | None:
-    """Return the state that the last precheck of a job left."""
-    return await session.value(STATE, job_id) if is_id(job_id) else None
 
 
 async def revisions(session: SqlSession, job_ids: Sequence[str]) -> dict[str, int]:

@@ -37,6 +37,9 @@ _RUN: Final = "SELECT " + run_columns(
 )
 #: the primary key
 RUN: Final = f"{_RUN} FROM runs r WHERE r.id = $1"
+#: the primary keys of runs and attempts
+RUN_WITH_ATTEMPTS: Final = f"""
+    {_RUN}, (SELECT true FROM attempts a WHERE a.run_id = r.id LIMIT 1) FROM runs r WHERE r.id = $1"""
 #: the primary key
 LOCK_RUN: Final = f"{RUN} FOR UPDATE"
 #: the primary key, once for each
@@ -165,6 +168,10 @@ def list_runs(only: RunFilter) -> tuple[Texts, list[Value]]:
     ), found.args
 
 
+#: runs_of_job: its end, backwards
+LAST_RUNS: Final = list_runs(RunFilter("", "", ""))[0]
+
+
 def _list_dead_runs(only: RunFilter) -> tuple[Texts, list[Value]]:
     """Return the statement for dead letters. runs_dead or runs_dead_of_agent: a range of it, backwards."""
     found, owner, index = _dead(only.workspace, only.agent)
@@ -229,6 +236,22 @@ async def read_run(session: SqlSession, run_id: str) -> RunView | None:
     """Return the run of that id."""
     row = await session.row(RUN, run_id) if is_id(run_id) else None
     return None if row is None else _run_view(row)
+
+
+async def run_with_attempts(session: SqlSession, run_id: str) -> tuple[RunView, list[AttemptView]] | None:
+    """Return the run of that id, and its attempts before the last, in order."""
+    row = await session.row(RUN_WITH_ATTEMPTS, run_id) if is_id(run_id) else None
+    if row is None:
+        return None
+    *columns, has_attempts = row
+    return _run_view(columns), await attempts(session, run_id) if has_attempts else []
+
+
+async def last_runs(
+    session: SqlSession, workspace: str, agent: str, job_id: str, limit: int
+) -> list[RunView]:
+    """Return the newest runs of a job, newest first."""
+    return [_run_view(row) for row in await session.rows(LAST_RUNS, workspace, agent, job_id, limit)]
 
 
 async def lock_run(session: SqlSession, run_id: str) -> RunView | None:
