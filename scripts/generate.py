@@ -25,7 +25,7 @@ from typing import Any, Final, Literal, cast, get_args, get_origin
 from wakeful.document.fields import DECLARED, OTHER, WORKFLOW, Field
 from wakeful.document.kinds import MAX_NUMBER, MAX_TEXT
 from wakeful.job.policy import Section
-from wakeful.model.codec import field_plans, items_of, model_classes, resolve, resource_name
+from wakeful.model.codec import field_plans, item_type, model_classes, resolve, resource_name
 from wakeful.values.duration import LONGEST, format_duration, spell_duration
 
 ROOT: Final = Path(__file__).parent.parent
@@ -156,7 +156,7 @@ def _json_type(type_: Any) -> str:
     """Return the type of a value in JSON, as source code."""
     if dataclasses.is_dataclass(type_) and type_ in model_classes():
         return _shape(cast(type, type_))
-    if (item := items_of(type_)) is not None:
+    if (item := item_type(type_)) is not None:
         inner, _, nullable = resolve(item)
         return f"list[{_json_type(inner)}{' | None' if nullable else ''}]"
     if type_ in (bool, int, float):

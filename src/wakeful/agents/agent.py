@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
 from wakeful.agents.schedules import Schedule as Schedule
 from wakeful.errors import InvalidArgument
 from wakeful.signal.signals import MAX_TYPE, check_text
-from wakeful.values.json_value import shown
+from wakeful.values.json_value import quote
 
 if TYPE_CHECKING:
     from wakeful.agents.context import InstanceContext
@@ -53,10 +53,10 @@ def check_pattern(value: object) -> str:
     segments = [*first, "*" if last == "**" else last]
     for segment in segments:
         if not segment:
-            raise InvalidArgument(f"pattern: {shown(text)} has an empty segment; write 'report.*'")
+            raise InvalidArgument(f"pattern: {quote(text)} has an empty segment; write 'report.*'")
         if "*" in segment and segment != "*":
             raise InvalidArgument(
-                f"pattern: {shown(text)} has '{segment}'; '*' stands for a whole segment, as in 'report.*'"
+                f"pattern: {quote(text)} has '{segment}'; '*' stands for a whole segment, as in 'report.*'"
             )
     return ".".join(segments)
 

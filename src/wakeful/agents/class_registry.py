@@ -26,7 +26,7 @@ from wakeful.job.start_rules import agent_requirement
 from wakeful.logs import get_logger
 from wakeful.run.instances import AgentClass, DeclaredSchedule
 from wakeful.values.duration import SECOND, parse_duration
-from wakeful.values.json_value import Json, compact, shown
+from wakeful.values.json_value import Json, compact, quote
 
 MAX_MAILBOX: Final = 1_000_000
 _VERSION: Final = whole(1, 2**31 - 1)
@@ -143,7 +143,7 @@ def read_class(cls: object, workspace: str = "default") -> RegisteredClass:
     """
     if not isinstance(cls, type) or not issubclass(cls, Agent) or cls is Agent:
         raise InvalidArgument(
-            f"{shown(cls)} is not an agent class; write `class DailyReport(Agent)` and give the class itself"
+            f"{quote(cls)} is not an agent class; write `class DailyReport(Agent)` and give the class itself"
         )
     handlers = find_handlers(cls)
     try:
@@ -228,13 +228,13 @@ def _schedules(
     warnings = []
     if not isinstance(cls.schedules, list | tuple):
         raise InvalidArgument(
-            f"schedules: {shown(cls.schedules)} is not a list; write "
+            f"schedules: {quote(cls.schedules)} is not a list; write "
             '[Schedule("0 6 * * *", "report.generate")]'
         )
     for each in cls.schedules:
         if not isinstance(each, Schedule):
             raise InvalidArgument(
-                f'schedules: {shown(each)} is not a schedule; write Schedule("0 6 * * *", "report.generate")'
+                f'schedules: {quote(each)} is not a schedule; write Schedule("0 6 * * *", "report.generate")'
             )
         if each.job_id in declared:
             raise InvalidArgument(f"schedules: '{each.job_id}' is declared twice; give each another job_id")
@@ -277,7 +277,7 @@ def _duration(cls: type[Agent], name: str, kind: Kind) -> int:
         elif isinstance(value, str):
             ms = parse_duration(value)
         else:
-            raise InvalidArgument(f"{shown(value)} is not a duration; write '15m' or a timedelta")
+            raise InvalidArgument(f"{quote(value)} is not a duration; write '15m' or a timedelta")
         checked: int = kind(ms)
     except InvalidArgument as error:
         raise InvalidArgument(f"{name}: {error.message}") from None

@@ -19,7 +19,7 @@ from wakeful.logs import get_logger
 from wakeful.signal.signals import Signal
 from wakeful.values.clock import Clock
 from wakeful.values.instants import utc_datetime
-from wakeful.values.json_value import Json, compact, json_from_stored, shown
+from wakeful.values.json_value import Json, compact, json_from_stored, quote
 from wakeful.values.stored_text import is_storable
 
 #: How many keys of `ctx.seen`, and how many types of signals, an instance remembers. The oldest go first.
@@ -146,7 +146,7 @@ class Context(InstanceContext):
         Keys are remembered for `dedupe_for`, at most 1,000 of them. A number is the same key as its text.
         """
         if isinstance(key, bool) or not isinstance(key, str | int):
-            raise InvalidArgument(f"ctx.seen: {shown(key)} is not a key; give text or a whole number")
+            raise InvalidArgument(f"ctx.seen: {quote(key)} is not a key; give text or a whole number")
         return self._memory.see(str(key), self._clock.now_ms(), self._dedupe_ms)
 
     def _log_fields(self) -> dict[str, object]:

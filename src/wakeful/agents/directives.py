@@ -18,7 +18,7 @@ from wakeful.errors import InvalidArgument
 from wakeful.job.job import check_slug
 from wakeful.signal.signals import Signal
 from wakeful.values.duration import LONGEST, parse_duration
-from wakeful.values.json_value import Json, shown
+from wakeful.values.json_value import Json, quote
 
 
 class Recipient(Enum):
@@ -62,7 +62,7 @@ class SetState(Directive):
     def __init__(self, new: object = _NOT_GIVEN, /, *, replace: bool = False, **changes: object) -> None:
         if not isinstance(replace, bool):
             raise InvalidArgument(
-                f"SetState: replace is {shown(replace)}, but it is true or false; to set a key of that name, "
+                f"SetState: replace is {quote(replace)}, but it is true or false; to set a key of that name, "
                 "write SetState({'replace': …})"
             )
         if new is not _NOT_GIVEN and changes:
@@ -196,7 +196,7 @@ def _signal(what: str, value: object) -> Signal:
         return value
     if isinstance(value, str):
         return Signal(value)
-    raise InvalidArgument(f"{what}: {shown(value)} is not a signal; give a Signal, or the text of its type")
+    raise InvalidArgument(f"{what}: {quote(value)} is not a signal; give a Signal, or the text of its type")
 
 
 def _recipient(to: object) -> Recipient | tuple[str, str] | None:
@@ -205,7 +205,7 @@ def _recipient(to: object) -> Recipient | tuple[str, str] | None:
     if isinstance(to, tuple | list) and len(to) == 2 and all(isinstance(part, str) for part in to):
         return check_slug(to[0], "to: agent"), check_slug(to[1], "to: instance")
     raise InvalidArgument(
-        f"Emit: to is {shown(to)}; write to=SELF or to=('agent', 'instance'), or leave it out to send it out"
+        f"Emit: to is {quote(to)}; write to=SELF or to=('agent', 'instance'), or leave it out to send it out"
     )
 
 
@@ -218,8 +218,8 @@ def _milliseconds(value: object) -> int:
         ms = value
     else:
         raise InvalidArgument(
-            f"Delay: {shown(value)} is not a delay; give whole milliseconds, a timedelta, or text like '5m'"
+            f"Delay: {quote(value)} is not a delay; give whole milliseconds, a timedelta, or text like '5m'"
         )
     if not 0 <= ms <= LONGEST:
-        raise InvalidArgument(f"Delay: {shown(value)} is out of range; a delay is from 0 to 100 years")
+        raise InvalidArgument(f"Delay: {quote(value)} is out of range; a delay is from 0 to 100 years")
     return ms

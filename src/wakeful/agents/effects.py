@@ -20,7 +20,7 @@ from wakeful.errors import InvalidArgument
 from wakeful.run.instances import DIRECTIVE_REFUSED, ScheduleChange, Send, schedule_job_name
 from wakeful.signal.signals import Signal
 from wakeful.values.instants import utc_datetime
-from wakeful.values.json_value import shown
+from wakeful.values.json_value import quote
 
 #: The most directives of one handler, and the most bytes of the signals that it sends.
 MAX_DIRECTIVES: Final = 1_000
@@ -233,11 +233,11 @@ def _cancel_cron(
 
 def _unknown_directive_text(value: object) -> str:
     if isinstance(value, Signal):
-        return f"unknown directive {shown(value)}; to send a signal, return Emit(signal)"
+        return f"unknown directive {quote(value)}; to send a signal, return Emit(signal)"
     if isinstance(value, type) and issubclass(value, Directive):
         return f"unknown directive {value.__name__}; it is a class: write {value.__name__}(…)"
     return (
-        f"unknown directive {shown(value)}; a handler returns SetState, Emit, Delay, SetCron, CancelCron, "
+        f"unknown directive {quote(value)}; a handler returns SetState, Emit, Delay, SetCron, CancelCron, "
         "Stop, text, or a list of them"
     )
 

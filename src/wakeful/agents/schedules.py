@@ -20,7 +20,7 @@ from wakeful.job.job import Definition
 from wakeful.run.instances import MAX_SCHEDULE_ID
 from wakeful.signal.signals import MAX_DATA, Signal, check_text, check_type
 from wakeful.values.duration import format_duration
-from wakeful.values.json_value import Json, camel, json_value, shown
+from wakeful.values.json_value import Json, camel, json_value, quote
 
 #: Job fields that are no option of a schedule, because the schedule itself defines them.
 _DEFINED: Final = frozenset(
@@ -76,7 +76,7 @@ class Schedule:
         """
         if isinstance(self.expr, str) and self.expr.strip().lower().startswith("in "):
             raise InvalidArgument(
-                f"schedule: {shown(self.expr)} has no fixed time; declare a cron expression or an interval, "
+                f"schedule: {quote(self.expr)} has no fixed time; declare a cron expression or an interval, "
                 "or return a Delay from a handler"
             )
         return schedule_document(self.expr, self.signal, self.data, self.tz, self.policies, class_options)

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 from wakeful.agents.typed_json import dataclass_converter, field_converters
 from wakeful.errors import InvalidArgument
-from wakeful.values.json_value import Json, compact, json_from_stored, json_value, shown
+from wakeful.values.json_value import Json, compact, json_from_stored, json_value, quote
 
 #: The most bytes of a state as compact JSON.
 MAX_STATE: Final = 262_144
@@ -63,7 +63,7 @@ def state_type(declared: object) -> StateType:
     if dataclasses.is_dataclass(cls):
         return _DataclassState(cls, None if declared is cls else declared)
     raise InvalidArgument(
-        f"state: {shown(declared)} cannot be a state; use a dict, a dataclass or a pydantic model"
+        f"state: {quote(declared)} cannot be a state; use a dict, a dataclass or a pydantic model"
     )
 
 
@@ -85,7 +85,7 @@ def state_from_text(text: str) -> StateObject:
     except ValueError as error:
         raise InvalidArgument(f"it is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise InvalidArgument(f"it is {shown(value)}, not an object")
+        raise InvalidArgument(f"it is {quote(value)}, not an object")
     return value
 
 
@@ -104,7 +104,7 @@ class _DictState:
 
     def replace(self, new: object) -> StateObject:
         if not isinstance(new, Mapping):
-            raise InvalidArgument(f"the state is a dict, and SetState gives {shown(new)}")
+            raise InvalidArgument(f"the state is a dict, and SetState gives {quote(new)}")
         return _object(new)
 
 
@@ -173,7 +173,7 @@ class _ModelState:
             fields = self._cls.model_fields
             self._check(new, {**fields, **{each.alias: each for each in fields.values() if each.alias}})
         else:
-            raise InvalidArgument(f"the state is {self._cls.__name__}, and SetState gives {shown(new)}")
+            raise InvalidArgument(f"the state is {self._cls.__name__}, and SetState gives {quote(new)}")
         return self._write(new)
 
     def _check(self, names: Mapping[str, object], fields: Mapping[str, object]) -> None:
@@ -215,7 +215,7 @@ def _object(value: Mapping[str, object]) -> StateObject:
             advice = "; in a dict store `isoformat()`, or declare the state as a dataclass or a model"
         raise InvalidArgument(f"{error.message}{advice}") from None
     if not isinstance(copied, dict):
-        raise InvalidArgument(f"the state is {shown(copied)}; it must be an object with named fields")
+        raise InvalidArgument(f"the state is {quote(copied)}; it must be an object with named fields")
     return copied
 
 

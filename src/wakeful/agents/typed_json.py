@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin,
 from uuid import UUID
 
 from wakeful.errors import InvalidArgument
-from wakeful.values.json_value import Json, json_value, refuse, shown
+from wakeful.values.json_value import Json, json_value, quote, refuse
 
 #: What a value looks like in JSON. The members of a union must differ in it.
 Form = Literal["null", "bool", "number", "text", "list", "object", "any"]
@@ -174,7 +174,7 @@ def _text_converter(kind: type, write: Callable[[Any], str], read: Callable[[str
         try:
             return read(value)
         except (ValueError, InvalidOperation):
-            refuse(f"{at}: {shown(value)} is not {_name(kind)}")
+            refuse(f"{at}: {quote(value)} is not {_name(kind)}")
 
     return Converter(to_json, from_json, "text")
 
@@ -218,7 +218,7 @@ def _literal(values: tuple[Any, ...]) -> Converter:
 
     def check(value: Any, at: str) -> Any:
         if not any(type(each) is type(value) and each == value for each in values):
-            refuse(f"{at}: {_value_text(value)} is none of {', '.join(map(shown, values))}")
+            refuse(f"{at}: {_value_text(value)} is none of {', '.join(map(quote, values))}")
         return value
 
     return Converter(check, check, form)
@@ -322,7 +322,7 @@ def _dict(args: tuple[Any, ...]) -> Converter:
             refuse(f"{at}: {_value_text(value)} is not a dict")
         for key in value:
             if not isinstance(key, str):
-                refuse(f"{at}: the key {shown(key)} is not text, which JSON requires")
+                refuse(f"{at}: the key {quote(key)} is not text, which JSON requires")
         return {key: item.to_json(each, _within(at, key)) for key, each in value.items()}
 
     def from_json(value: Any, at: str) -> Any:
@@ -338,7 +338,7 @@ def _within(at: str, name: str) -> str:
 
 
 def _value_text(value: object) -> str:
-    return f"{shown(value)} ({type(value).__name__})" if isinstance(value, str) else shown(value)
+    return f"{quote(value)} ({type(value).__name__})" if isinstance(value, str) else quote(value)
 
 
 def _name(hint: Any) -> str:

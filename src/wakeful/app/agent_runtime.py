@@ -73,7 +73,7 @@ class AgentRuntime:
         self._unwritten = list(self.classes)
         await self._write()
         self._loop = asyncio.get_running_loop()
-        self._store.listen(self._notified)
+        self._store.listen(self._on_topic)
 
     def loops(self) -> list[ScheduleSync]:
         """Return the loops of the engine that classes need."""
@@ -131,7 +131,7 @@ class AgentRuntime:
         context = await self._services.accounts.context(workspace, agent)
         return AgentSettings(context.defaults, context.active)
 
-    def _notified(self, topic: str) -> None:
+    def _on_topic(self, topic: str) -> None:
         if topic.startswith(_HIBERNATE):
             self.launcher.hibernate(topic.removeprefix(_HIBERNATE))
 

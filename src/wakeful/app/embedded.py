@@ -145,7 +145,7 @@ class Wakeful:
             allow_private_targets = settings.allow_private_targets
         metrics = Metrics(settings.metrics_agents)
         guard = AddressGuard(allow_private=allow_private_targets)
-        self._config = _part_of(config or _config(settings), current_share())
+        self._config = _take_share(config or _config(settings), current_share())
         slots = sum(self._config.lanes.values())
         webhooks = WebhookLauncher(secrets, guard, self.store.clock, metrics.record_webhook, slots=slots)
         programs = CommandLauncher(
@@ -520,7 +520,7 @@ def _config(settings: Settings) -> EngineConfig:
     )
 
 
-def _part_of(config: EngineConfig, share: ProcessShare) -> EngineConfig:
+def _take_share(config: EngineConfig, share: ProcessShare) -> EngineConfig:
     """Return the configuration with this process's part of each lane."""
     return replace(config, lanes={lane: share.divide_lane(size) for lane, size in config.lanes.items()})
 

@@ -53,7 +53,7 @@ class Home:
         """Whether the caller runs on the loop."""
         return self.loop is not None and running_loop() is self.loop
 
-    def started(self) -> asyncio.AbstractEventLoop:
+    def require_loop(self) -> asyncio.AbstractEventLoop:
         """Return the loop, or raise FailedPrecondition."""
         if self.loop is None:
             raise FailedPrecondition(_NOT_STARTED)
@@ -67,9 +67,9 @@ class Home:
         An error of a save on the loop is raised by that next call.
         """
         if not self.is_here:
-            asyncio.run_coroutine_threadsafe(call(), self.started()).result()
+            asyncio.run_coroutine_threadsafe(call(), self.require_loop()).result()
             return
-        task = self.started().create_task(self._save(name, call))
+        task = self.require_loop().create_task(self._save(name, call))
         self._saves.add(task)
         task.add_done_callback(self._saves.discard)
 
@@ -94,7 +94,7 @@ class Home:
             if self._saves or self._error is not None:
                 await self.settle()
             return await call()
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call(), self.started()))
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call(), self.require_loop()))
 
 
 class HomePortal(Portal):
@@ -104,13 +104,13 @@ class HomePortal(Portal):
         super().__init__(_do_nothing)
         self._home = home
 
-    def _started(self) -> asyncio.AbstractEventLoop:
+    def _require_loop(self) -> asyncio.AbstractEventLoop:
         if self._home.is_here:
             raise FailedPrecondition(
                 "`app.sync` would block the event loop of this Wakeful; use `await app.…` here, or call it "
                 "in another thread (`asyncio.to_thread`)"
             )
-        return self._home.started()
+        return self._home.require_loop()
 
 
 class SyncMethods:

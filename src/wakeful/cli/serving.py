@@ -200,7 +200,7 @@ async def serve_one(
         if prepared is not None:
             prepared(done)
 
-    def started(url: str, scheduler: Wakeful) -> None:
+    def announce(url: str, scheduler: Wakeful) -> None:
         if prepared is None and child is None:
             greet(out, url, options, done)
         if dev_mode is not None and (child is None or child.number == 1):
@@ -214,7 +214,7 @@ async def serve_one(
             app=scheduler,
             opened=opened,
             prepare=prepare if first else None,
-            started=started,
+            started=announce,
             child=child,
         )
 
@@ -279,7 +279,7 @@ def serve_processes(out: Output, options: ServeOptions) -> int:
     url = socket_url(listener, settings)
     removed = protect_process()
 
-    def started(values: Mapping[str, str | bool | None]) -> None:
+    def announce(values: Mapping[str, str | bool | None]) -> None:
         greet(out, url, options, _read_prepared(values))
 
     supervisor = Supervisor(
@@ -287,7 +287,7 @@ def serve_processes(out: Output, options: ServeOptions) -> int:
         listener,
         manager,
         partial(_serve, out, options, removed),
-        started,
+        announce,
         status=f"serving at {url} with {count} processes",
     )
     supervisor.run()
@@ -305,10 +305,10 @@ def _serve(out: Output, options: ServeOptions, removed: Mapping[str, str], child
     if scheduler is not None:
         _check_database(scheduler.store.kind, options.settings.processes)
 
-    def prepared(done: Prepared) -> None:
+    def report(done: Prepared) -> None:
         child.link.send(Message("prepared", values=done._asdict()))
 
-    asyncio.run(serve_one(out, options, scheduler, child=child, prepared=prepared))
+    asyncio.run(serve_one(out, options, scheduler, child=child, prepared=report))
     return exit_codes.OK
 
 

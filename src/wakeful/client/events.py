@@ -35,7 +35,7 @@ async def events(
     lost_at: float | None = None
     reached = connected = False
 
-    async def received(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async def note_reached(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         nonlocal reached
         async for chunk in chunks:
             reached = True
@@ -48,7 +48,7 @@ async def events(
             async with connection.stream(path, query={**query, "after": seen}) as chunks:
                 connected = True
                 on_connection(True)
-                async for number, event in read_events(received(chunks)):
+                async for number, event in read_events(note_reached(chunks)):
                     lost_at, wait = None, _FIRST_WAIT
                     seen = number
                     if event is not None:

@@ -12,7 +12,7 @@ from wakeful.model import InstanceInfo, InstanceStatus, Page, Run
 from wakeful.model.codec import from_json, page_from_json
 from wakeful.run.instances import InstanceStatus as StatusName
 from wakeful.signal.signals import Signal
-from wakeful.values.json_value import Json, shown
+from wakeful.values.json_value import Json, quote
 
 if TYPE_CHECKING:
     from wakeful.client.rest import RestClient
@@ -81,7 +81,7 @@ class Instances:
         return await self._send(name, id, signal)
 
     async def _send(self, name: str, id: str, signals: Sequence[SignalLike]) -> builtins.list[Run]:
-        sent = await self._rest.send_events(name, id, [event_of(signal) for signal in signals])
+        sent = await self._rest.send_events(name, id, [to_event(signal) for signal in signals])
         return [from_json(Run, run) for run in sent]
 
     async def state(self, name: str, id: str = DEFAULT_INSTANCE) -> dict[str, Any]:
@@ -127,10 +127,10 @@ class Instances:
             cursor = check_next(cursor, page.cursor)
 
 
-def event_of(signal: SignalLike) -> dict[str, Json]:
+def to_event(signal: SignalLike) -> dict[str, Json]:
     """Return the CloudEvent of a signal, the text of its type, or a CloudEvent as JSON.
 
-    >>> event_of(Signal("report.generate", id="7"))
+    >>> to_event(Signal("report.generate", id="7"))
     {'specversion': '1.0', 'id': '7', 'type': 'report.generate', 'source': '/client'}
     """
     if isinstance(signal, str):
@@ -145,7 +145,7 @@ def check_signals(value: object) -> None:
     """Raise InvalidArgument for what `send` cannot send."""
     if not isinstance(value, Sequence) or isinstance(value, bytes):
         raise InvalidArgument(
-            f"{shown(value)} is not a signal; give a Signal, the text of its type, a CloudEvent as a "
+            f"{quote(value)} is not a signal; give a Signal, the text of its type, a CloudEvent as a "
             "mapping, or a list of them"
         )
 
@@ -154,5 +154,5 @@ def check_state(value: object) -> None:
     """Raise InvalidArgument for what `start` cannot use as a state."""
     if not isinstance(value, Mapping | None):
         raise InvalidArgument(
-            f"state: {shown(value)} is not a mapping; give the keys of the initial state to change"
+            f"state: {quote(value)} is not a mapping; give the keys of the initial state to change"
         )

@@ -60,7 +60,7 @@ class Portal:
         """
         try:
             with self._lock:  # `close` ends what was submitted before it
-                future = asyncio.run_coroutine_threadsafe(coroutine, self._started())
+                future = asyncio.run_coroutine_threadsafe(coroutine, self._require_loop())
         except BaseException:
             coroutine.close()
             raise
@@ -98,7 +98,7 @@ class Portal:
             self._closed = True
         self._stop()
 
-    def _started(self) -> asyncio.AbstractEventLoop:
+    def _require_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is not None and self._loop.is_closed():  # the program is exiting
             self._closed = True
         if self._closed:

@@ -151,7 +151,7 @@ class PageRoute(APIRoute):
         """Return the handler, with the errors of the services as pages."""
         handle = super().get_route_handler()
 
-        async def handled(request: Request) -> Response:
+        async def handle_page(request: Request) -> Response:
             response = await respond(request)
             for name, value in PAGE_HEADERS.items():
                 response.headers.setdefault(name, value)
@@ -181,7 +181,7 @@ class PageRoute(APIRoute):
                     422, "a parameter of this address is not valid; open the page from the menu"
                 )
 
-        return handled
+        return handle_page
 
 
 def _regions(request: Request) -> RegionCache:

@@ -42,7 +42,7 @@ async def without_slash(page: PageDep) -> Response:
 
 
 @_unknown.get("/{rest:path}")
-async def unknown(page: PageDep, rest: str) -> Response:
+async def refuse_unknown_page(page: PageDep, rest: str) -> Response:
     """Return the page for an address without a page."""
     raise NotFound("there is no page at this address; open one from the menu")
 

@@ -66,7 +66,7 @@ class ChannelLauncher:
         except InvalidArgument as error:
             return Failed(truncate(error.message), permanent=True, reason="invalid_target")
 
-        def abandoned() -> None:
+        def warn_abandoned() -> None:
             log.warning(
                 "channel.abandoned",
                 **run.log_fields,
@@ -79,7 +79,9 @@ class ChannelLauncher:
             return Failed(truncate(why), reason="busy", counted=False)
         self._sending[name] += 1
         try:
-            result = await self._send(partial(self._channels.send, name, to, channel_message(run)), abandoned)
+            result = await self._send(
+                partial(self._channels.send, name, to, channel_message(run)), warn_abandoned
+            )
         finally:
             self._sending[name] -= 1
         if result.outcome == "unknown":

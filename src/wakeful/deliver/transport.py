@@ -60,12 +60,12 @@ def watch(service: NotifyBase) -> Iterator[Transport]:
     transport = Transport()
     mark_delivered = service.mark_delivered
 
-    def marked(*args: Any, **kwargs: Any) -> None:
+    def mark(*args: Any, **kwargs: Any) -> None:
         # Apprise calls it for each part of a message, and each recipient, that a service accepted.
         transport.accepted = True
         mark_delivered(*args, **kwargs)
 
-    service.mark_delivered = marked  # type: ignore[method-assign]
+    service.mark_delivered = mark  # type: ignore[method-assign]
     token = _current.set(transport)
     try:
         yield transport

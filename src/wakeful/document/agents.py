@@ -32,7 +32,7 @@ from wakeful.document.kinds import (
 from wakeful.document.timing import read_zone
 from wakeful.schedule.schedules import SHORTEST_INTERVAL_MS
 from wakeful.values.duration import MINUTE
-from wakeful.values.json_value import Json, camel_keys, refuse, shown
+from wakeful.values.json_value import Json, camel_keys, quote, refuse
 
 MAX_ADDRESSES: Final = 100
 _ADDRESS_EXAMPLE: Final = '[{"channel": "telegram", "to": "123456789"}]'
@@ -102,7 +102,7 @@ def deliver_to(value: object) -> tuple[DeliveryAddress, ...]:
     (DeliveryAddress(channel='slack', to=None), DeliveryAddress(channel='telegram', to='123'))
     """
     if not isinstance(value, list | tuple):
-        refuse(f"{shown(value)} is not a list; write {_ADDRESS_EXAMPLE}, or leave it out")
+        refuse(f"{quote(value)} is not a list; write {_ADDRESS_EXAMPLE}, or leave it out")
     if len(value) > MAX_ADDRESSES:
         refuse(f"it has {len(value)} entries; at most {MAX_ADDRESSES}")
     addresses = []
@@ -162,7 +162,7 @@ def session_name(value: object) -> str:
         return MAIN
     if not isinstance(value, str) or not is_session_name(value):
         refuse(
-            f"session: {shown(value)} is not a valid name of a session; use letters, digits and . _ : @ + -, "
+            f"session: {quote(value)} is not a valid name of a session; use letters, digits and . _ : @ + -, "
             "at most 128, such as 'telegram:123456789'"
         )
     return value
@@ -194,7 +194,7 @@ def approval(value: object) -> str | None:
     if value in (None, "none"):
         return None
     if value != REQUIRED:
-        refuse(f"{shown(value)} is not a kind of approval; write 'required', or 'none'")
+        refuse(f"{quote(value)} is not a kind of approval; write 'required', or 'none'")
     return REQUIRED
 
 
@@ -210,7 +210,7 @@ def heartbeat(value: object) -> dict[str, Json] | None:
         return None
     if value is not True and not isinstance(value, Mapping):
         refuse(
-            f"{shown(value)} is not a heartbeat; write true, null for none, or an object such as "
+            f"{quote(value)} is not a heartbeat; write true, null for none, or an object such as "
             '{"every": "30m", "activeHours": "08:00-22:00"}'
         )
     values: dict[str, object] = {} if value is True else camel_keys(value)
@@ -271,4 +271,4 @@ def _is_evolution_on(name: str, value: object) -> bool:
         refuse(f"{name}: write true or false")
     if isinstance(value, str) and value in _EVOLUTION_VALUES:
         return _EVOLUTION_VALUES[value]
-    refuse(f"{name}: {shown(value)} is not one of {SUGGEST} and {OFF}")
+    refuse(f"{name}: {quote(value)} is not one of {SUGGEST} and {OFF}")

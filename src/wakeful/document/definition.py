@@ -21,7 +21,7 @@ from wakeful.job.job import Definition, Work
 from wakeful.job.policy import Policy
 from wakeful.schedule.schedules import At
 from wakeful.values.duration import format_duration
-from wakeful.values.json_value import Json, camel, json_value, shown
+from wakeful.values.json_value import Json, camel, json_value, quote
 
 #: Names that are accepted and ignored here: the caller reads `enabled` and `agentId`.
 IGNORED: Final = frozenset({"enabled", "agentId", *RESPONSE_ONLY})
@@ -155,7 +155,7 @@ def write_definition(definition: Definition) -> dict[str, Json]:
 def _values(document: Mapping[str, object], problems: Problems) -> dict[str, NamedValue]:
     """Return the values of a document by field, with nulls, which have a meaning in a patch."""
     if not isinstance(document, Mapping):
-        raise InvalidArgument(f"a job is an object with a name and a schedule, not {shown(document)}")
+        raise InvalidArgument(f"a job is an object with a name and a schedule, not {quote(document)}")
     values: dict[str, NamedValue] = {}
     items: Iterable[tuple[object, object]] = document.items()
     for key, value in items:

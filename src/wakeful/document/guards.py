@@ -20,7 +20,7 @@ from wakeful.document.kinds import (
 )
 from wakeful.job.target_kinds import CHECK_KINDS
 from wakeful.values.duration import DAY
-from wakeful.values.json_value import Json, list_choices, refuse, shown, whole_number
+from wakeful.values.json_value import Json, list_choices, quote, refuse, whole_number
 
 #: The timeout of a precheck that sets none.
 DEFAULT_PRECHECK_MS: Final = 10_000
@@ -88,7 +88,7 @@ def precheck(value: object) -> dict[str, Json]:
     values = read_object(value, '{"kind": "function", "name": "anything-new"}')
     kind = values.get("kind")
     if not isinstance(kind, str) or kind not in _PRECHECKS:
-        what = "it has no kind" if kind is None else f"the kind {shown(kind)} is not known"
+        what = "it has no kind" if kind is None else f"the kind {quote(kind)} is not known"
         refuse(f"{what}; it is {list_choices(_PRECHECKS)}")
     replace_duration(values, "timeout")
     check_names(values, f"a precheck of the kind '{kind}'", ("kind", *_PRECHECKS[kind]))
@@ -116,9 +116,9 @@ def budget(value: object) -> dict[str, Json]:
             continue
         cost = values[cap]
         if isinstance(cost, bool) or not isinstance(cost, int | float):
-            refuse(f"{cap}: {shown(cost)} is not a number; give one such as 5 or 0.5")
+            refuse(f"{cap}: {quote(cost)} is not a number; give one such as 5 or 0.5")
         if not 0 < cost <= MOST_COST:
-            refuse(f"{cap}: {shown(cost)} is out of range; give a number above 0")
+            refuse(f"{cap}: {quote(cost)} is out of range; give a number above 0")
         number = whole_number(cost)
         values[cap] = cost if number is None else number
     return copy_object(values)
@@ -159,7 +159,7 @@ def verify(value: object) -> dict[str, Json]:
     values = read_object(value, '{"kind": "http", "url": "https://example.com/report.html"}')
     kind = values.get("kind")
     if not isinstance(kind, str) or kind not in _VERIFY_KINDS:
-        what = "it has no kind" if kind is None else f"the kind {shown(kind)} is not known"
+        what = "it has no kind" if kind is None else f"the kind {quote(kind)} is not known"
         refuse(f"{what}; it is {list_choices(_VERIFY_KINDS)}")
     replace_duration(values, "timeout")
     if kind == "http":
@@ -188,13 +188,13 @@ def evidence(value: object) -> tuple[str, ...]:
     """
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list | tuple):
-        refuse(f'{shown(value)} is not a list; write names, such as ["external_id"]')
+        refuse(f'{quote(value)} is not a list; write names, such as ["external_id"]')
     if len(names) > MAX_NAMES:
         refuse(f"it has {len(names)} names; at most {MAX_NAMES}")
     for name in names:
         if not isinstance(name, str) or not _EVIDENCE_NAME.fullmatch(name) or len(name) > LONGEST_NAME:
             refuse(
-                f"{shown(name)} is not the name of a field; write one without spaces, at most "
+                f"{quote(name)} is not the name of a field; write one without spaces, at most "
                 f"{LONGEST_NAME} characters, such as 'external_id'"
             )
     return tuple(dict.fromkeys(names))

@@ -25,8 +25,8 @@ from wakeful.values.json_value import (
     camel_keys,
     json_value,
     list_choices,
+    quote,
     refuse,
-    shown,
     storable,
     whole_number,
 )
@@ -71,7 +71,7 @@ class Kind:
 
 def _flag(value: object) -> bool:
     if not isinstance(value, bool):
-        refuse(f"{shown(value)} is neither true nor false; write one of them, without quotes")
+        refuse(f"{quote(value)} is neither true nor false; write one of them, without quotes")
     return value
 
 
@@ -84,7 +84,7 @@ def choice(literal: object) -> Kind:
 
     def read(value: object) -> str:
         if not isinstance(value, str) or value not in words:
-            refuse(f"{shown(value)} is not known; write {list_choices(words)}")
+            refuse(f"{quote(value)} is not known; write {list_choices(words)}")
         return value
 
     python = f"Literal[{', '.join(json.dumps(word) for word in words)}]"
@@ -97,9 +97,9 @@ def whole(low: int, high: int = MAX_NUMBER) -> Kind:
     def read(value: object) -> int:
         number = whole_number(value)
         if number is None:
-            refuse(f"{shown(value)} is not a whole number; give one from {low} to {high}")
+            refuse(f"{quote(value)} is not a whole number; give one from {low} to {high}")
         if not low <= number <= high:
-            refuse(f"{shown(value)} is out of range; give a whole number from {low} to {high}")
+            refuse(f"{quote(value)} is out of range; give a whole number from {low} to {high}")
         return number
 
     return Kind("number", read, {"type": "integer", "minimum": low, "maximum": high}, "int", "int")
@@ -112,11 +112,11 @@ def milliseconds(low: int, high: int = LONGEST) -> Kind:
         ms = whole_number(value)
         if ms is None:
             refuse(
-                f"{shown(value)} is not a whole number of milliseconds; give one, or leave the Ms off the "
+                f"{quote(value)} is not a whole number of milliseconds; give one, or leave the Ms off the "
                 "name and write a duration such as '30s'"
             )
         if not low <= ms <= high:
-            refuse(f"{shown(ms)} is out of range; it goes from {low} to {high} ms ({spell_duration(high)})")
+            refuse(f"{quote(ms)} is out of range; it goes from {low} to {high} ms ({spell_duration(high)})")
         return ms
 
     return Kind(
@@ -134,7 +134,7 @@ def duration(value: object) -> int:
         return value // timedelta(milliseconds=1)
     if not isinstance(value, str):
         refuse(
-            f"{shown(value)} is not a duration; write '30s' or '5m', or add Ms to the name for milliseconds"
+            f"{quote(value)} is not a duration; write '30s' or '5m', or add Ms to the name for milliseconds"
         )
     return parse_duration(value)
 
@@ -144,7 +144,7 @@ def text(longest: int = MAX_TEXT, *, form: Form = "line") -> Kind:
 
     def read(value: object) -> str:
         if not isinstance(value, str):
-            refuse(f"{shown(value)} is not text; put it in quotes")
+            refuse(f"{quote(value)} is not text; put it in quotes")
         if not value.strip():
             refuse("it is empty; give it some text, or leave the field out")
         return storable(value, longest)
@@ -158,7 +158,7 @@ def slug(what: str) -> Kind:
 
     def read(value: object) -> str:
         if not isinstance(value, str):
-            refuse(f"{shown(value)} is not text; give a slug such as 'daily-report'")
+            refuse(f"{quote(value)} is not text; give a slug such as 'daily-report'")
         return check_slug(value, what)
 
     schema: dict[str, Json] = {
@@ -172,7 +172,7 @@ def slug(what: str) -> Kind:
 
 def _hours(value: object) -> str:
     if not isinstance(value, str):
-        refuse(f"{shown(value)} is not text; write from when to when, such as '08:00-22:00'")
+        refuse(f"{quote(value)} is not text; write from when to when, such as '08:00-22:00'")
     return parse_hours(value)
 
 
@@ -186,7 +186,7 @@ instant: Final = Kind("instant", None, None, "Instant", "datetime")
 def read_object(value: object, example: str) -> dict[str, object]:
     """Return a non-empty object with its keys in camelCase; the error message contains the example."""
     if not isinstance(value, Mapping) or not value:
-        refuse(f"{shown(value)} is not an object with fields; write {example}")
+        refuse(f"{quote(value)} is not an object with fields; write {example}")
     return camel_keys(value)
 
 
@@ -233,26 +233,26 @@ _DELAY: Final = milliseconds(1)
 def read_description(value: object) -> str:
     """Return text that may be empty, without the tabs that indent its lines."""
     if not isinstance(value, str):
-        refuse(f"{shown(value)} is not text; put it in quotes")
+        refuse(f"{quote(value)} is not text; put it in quotes")
     return storable(re.sub(r"(?m)^\t+", "", value), MAX_DESCRIPTION)
 
 
 def read_labels(value: object) -> dict[str, str]:
     """Return a flat map of text to text."""
     if not isinstance(value, Mapping):
-        refuse(f'{shown(value)} is not an object; write names and texts, such as {{"team": "billing"}}')
+        refuse(f'{quote(value)} is not an object; write names and texts, such as {{"team": "billing"}}')
     if len(value) > MAX_LABELS:
         refuse(f"it has {len(value)} labels; at most {MAX_LABELS}")
     read: dict[str, str] = {}
     for key, item in value.items():
         if not isinstance(key, str) or not isinstance(item, str):
-            refuse(f"{shown(key)} is {shown(item)}; names and values are text: put them in quotes")
+            refuse(f"{quote(key)} is {quote(item)}; names and values are text: put them in quotes")
         if not key.strip():
             refuse("a name is empty; name each label")
         for part, longest in zip((key, item), LONGEST_LABEL, strict=True):
             if len(part) > longest or not is_storable(part):
                 refuse(
-                    f"{shown(part)} cannot be stored; a name has at most 63 characters, a value at most 255"
+                    f"{quote(part)} cannot be stored; a name has at most 63 characters, a value at most 255"
                 )
         read[key] = item
     return read
@@ -268,13 +268,13 @@ def read_chain(value: object) -> Chain:
     """
     values = {"job": value} if isinstance(value, str) else value
     if not isinstance(values, Mapping):
-        refuse(f"{shown(value)} is not a job; {_CHAIN}")
+        refuse(f"{quote(value)} is not a job; {_CHAIN}")
     values = _only(values, "job", "on", "output")
     if "job" not in values:
         refuse(f"it names no job; {_CHAIN}")
     output = values.get("output", False)
     if not isinstance(output, bool):
-        refuse(f"output: {shown(output)} is not true or false")
+        refuse(f"output: {quote(output)} is not true or false")
     return Chain(_JOB_NAME(values["job"]), _CHAIN_ON(values.get("on", "succeeded")), output)
 
 
@@ -285,7 +285,7 @@ def read_backoff(value: object) -> Backoff:
     Backoff(base_ms=1000, max_ms=60000)
     """
     if not isinstance(value, Mapping):
-        refuse(f'{shown(value)} is not an object; write {{"base": "2s", "max": "30s"}}')
+        refuse(f'{quote(value)} is not an object; write {{"base": "2s", "max": "30s"}}')
     values = _only(value, "baseMs", "maxMs", "base", "max")
     read = {}
     for name in ("base", "max"):
@@ -312,7 +312,7 @@ def _only(value: Mapping[Any, object], *names: str) -> dict[str, object]:
     values = camel_keys(value)
     for name in values:
         if name not in names:
-            refuse(f"it has no {shown(name)}; it takes {list_choices(names)}")
+            refuse(f"it has no {quote(name)}; it takes {list_choices(names)}")
     return values
 
 

@@ -21,7 +21,7 @@ from wakeful.errors import InvalidArgument
 from wakeful.job.job import check_slug
 from wakeful.job.target_kinds import TARGET_KINDS
 from wakeful.signal.signals import check_type
-from wakeful.values.json_value import Json, camel_keys, json_object, list_choices, refuse, shown
+from wakeful.values.json_value import Json, camel_keys, json_object, list_choices, quote, refuse
 
 Target = Mapping[str, Json]
 
@@ -78,11 +78,11 @@ def read_target(value: object) -> Target | None:
     if value is None:
         return None
     if not isinstance(value, Mapping):
-        refuse(f'{shown(value)} is not an object; write {{"kind": "webhook", "url": "https://…"}}')
+        refuse(f'{quote(value)} is not an object; write {{"kind": "webhook", "url": "https://…"}}')
     target = json_object(value, MAX_MESSAGE)
     kind = target.get("kind")
     if not isinstance(kind, str) or kind not in TARGET_KINDS:
-        what = "it has no kind" if kind is None else f"the kind {shown(kind)} is not known"
+        what = "it has no kind" if kind is None else f"the kind {quote(kind)} is not known"
         if kind == "channel":
             what = "a channel receives alerts and deliveries, and cannot be the target of a job"
         refuse(f"{what}; it is {list_choices(TARGET_KINDS)}")
@@ -111,11 +111,11 @@ def _read_chat(target: dict[str, Json]) -> Target:
 def _check_agent(target: Target) -> None:
     unknown = [name for name in target if name not in _AGENT_FIELDS]
     if unknown:
-        refuse(f"an agent target has no {shown(unknown[0])}; it has instance and signal, both optional")
+        refuse(f"an agent target has no {quote(unknown[0])}; it has instance and signal, both optional")
     instance, signal = target.get("instance"), target.get("signal")
     if instance is not None:
         if not isinstance(instance, str):
-            refuse(f"instance: {shown(instance)} is not text; give the name of an instance, such as 'eu'")
+            refuse(f"instance: {quote(instance)} is not text; give the name of an instance, such as 'eu'")
         check_slug(instance, "instance")
     if signal is not None:
         try:
@@ -175,7 +175,7 @@ def _with_workflow(
             with problems.of(name):
                 item = read(value)
                 if stated is not None and workflow.get(name, item) != item:
-                    refuse(f"{shown(value)} is not what the target has, {shown(workflow[name])}; give one")
+                    refuse(f"{quote(value)} is not what the target has, {quote(workflow[name])}; give one")
                 workflow[name] = item
         elif name in values and workflow is not None:
             workflow.pop(name, None)
@@ -186,16 +186,16 @@ def check_url(url: object) -> str:
     """Return the URL of a webhook if it is valid. Its address is checked when a launch connects to it."""
     example = "give one such as 'https://example.com/hook'"
     if not isinstance(url, str) or not url:
-        refuse(f"{'the url is missing' if url is None else f'{shown(url)} is not a url'}; {example}")
+        refuse(f"{'the url is missing' if url is None else f'{quote(url)} is not a url'}; {example}")
     if len(url) > MAX_URL:
         refuse(f"the url has {len(url)} characters; at most {MAX_URL}")
     if not _UNSPACED.fullmatch(url):
-        refuse(f"{shown(url)} has a space or a control character in it; {example}")
+        refuse(f"{quote(url)} has a space or a control character in it; {example}")
     try:
         parts = urlsplit(url)
         found = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         found = False
     if not found:
-        refuse(f"{shown(url)} is not an http or https address; {example}")
+        refuse(f"{quote(url)} is not an http or https address; {example}")
     return url

@@ -19,7 +19,7 @@ from wakeful.errors import InvalidArgument
 from wakeful.job.job import Timing, Work
 from wakeful.job.policy import Policy
 from wakeful.values.bounded_cache import MB, bounded_cache, text_size
-from wakeful.values.json_value import Json, compact, shown
+from wakeful.values.json_value import Json, compact, quote
 from wakeful.values.stored_text import clean_text, read_cleaned_json
 
 T = TypeVar("T")
@@ -125,15 +125,15 @@ def _read_fields(kind: type[T], text: str, table: Sequence[Field]) -> T:
     stored = _json(text, what)
     by_name = {field.name: field for field in table}
     if not isinstance(stored, dict) or not stored.keys() <= by_name.keys():
-        raise InvalidArgument(f"the stored {what} {shown(text)} has unknown fields")
+        raise InvalidArgument(f"the stored {what} {quote(text)} has unknown fields")
     try:
         values = {by_name[name].attr: by_name[name].kind.restore(value) for name, value in stored.items()}
         part = kind(**values)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InvalidArgument(f"the stored {what} {shown(text)} cannot be read: {error}") from error
+        raise InvalidArgument(f"the stored {what} {quote(text)} cannot be read: {error}") from error
     for attr, value in values.items():
         if not _fits(value, hints[attr]):
-            raise InvalidArgument(f"the stored {what} cannot be read: its {attr} is {shown(value)}")
+            raise InvalidArgument(f"the stored {what} cannot be read: its {attr} is {quote(value)}")
     return part
 
 
@@ -141,7 +141,7 @@ def _json(text: str, what: str) -> Json:
     try:
         value: Json = json.loads(text)
     except ValueError as error:
-        raise InvalidArgument(f"the stored {what} {shown(text)} is not JSON: {error}") from error
+        raise InvalidArgument(f"the stored {what} {quote(text)} is not JSON: {error}") from error
     return value
 
 

@@ -28,7 +28,7 @@ from wakeful.schedule.schedules import (
     schedule_from_json,
 )
 from wakeful.values.instants import LATEST_MS
-from wakeful.values.json_value import camel_keys, refuse, shown, whole_number
+from wakeful.values.json_value import camel_keys, quote, refuse, whole_number
 
 TIMING_FIELDS: Final = ("tz", *(field.name for field in TIMING))
 _BEFORE_ALL: Final = -1  # as the current time, it puts no instant in the past
@@ -73,7 +73,7 @@ def read_timing(reading: DocumentReader) -> Timing | None:
 def read_zone(value: object) -> str:
     """Return the name of a time zone if it exists, else raise InvalidArgument."""
     if not isinstance(value, str):
-        refuse(f"{shown(value)} is not text; give the name of a zone, such as 'Europe/Berlin'")
+        refuse(f"{quote(value)} is not text; give the name of a zone, such as 'Europe/Berlin'")
     return zone(value).name
 
 
@@ -131,13 +131,13 @@ def _instant(value: object, tz: str) -> int:
     if ms is not None:
         if not 0 <= ms <= LATEST_MS:
             refuse(
-                f"{shown(ms)} is out of range; milliseconds since 1970 go up to {LATEST_MS}, the end of 9998"
+                f"{quote(ms)} is out of range; milliseconds since 1970 go up to {LATEST_MS}, the end of 9998"
             )
         return ms
     if isinstance(value, datetime):
         value = value.isoformat()
     if not isinstance(value, str):
-        refuse(f"{shown(value)} is not a time; write '2027-03-01T09:00', or milliseconds since 1970")
+        refuse(f"{quote(value)} is not a time; write '2027-03-01T09:00', or milliseconds since 1970")
     at = parse_schedule({"kind": "at", "at": value}, now_ms=_BEFORE_ALL, tz=tz)
     assert isinstance(at, At)
     return at.at_ms

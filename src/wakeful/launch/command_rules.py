@@ -33,7 +33,7 @@ from typing import Final, NamedTuple
 from wakeful.errors import InvalidArgument
 from wakeful.launch.port import NotAllowed
 from wakeful.settings import PREFIX
-from wakeful.values.json_value import Json, shown
+from wakeful.values.json_value import Json, quote
 
 #: The most arguments in argv, names in env, and bytes in both.
 MAX_ARGUMENTS: Final = 256
@@ -111,7 +111,7 @@ def _cwd(value: Json) -> str | None:
 
 def _text(where: str, value: Json) -> str:
     if not isinstance(value, str):
-        raise InvalidArgument(f"target: {where}: {shown(value)} is not text; put it in quotes")
+        raise InvalidArgument(f"target: {where}: {quote(value)} is not text; put it in quotes")
     if "\x00" in value or not _encodes(value):
         raise InvalidArgument(
             f"target: {where}: remove U+0000 and lone surrogates; no program can receive them"

@@ -190,7 +190,7 @@ class FunctionLauncher:
         if self._threads is None:
             self._threads = Threads(self._max_threads)
 
-        def abandoned() -> None:
+        def warn_abandoned() -> None:
             log.warning(
                 "function.abandoned",
                 **run.log_fields,
@@ -198,7 +198,7 @@ class FunctionLauncher:
                 reason="it was stopped or timed out, but a thread cannot be stopped: it runs on",
             )
 
-        value = await self._threads.run((lambda: function(run)) if takes_run else function, abandoned)
+        value = await self._threads.run((lambda: function(run)) if takes_run else function, warn_abandoned)
         # A function may return a coroutine, such as a lambda around an `async def`.
         return await value if isinstance(value, Awaitable) else value
 

@@ -273,13 +273,13 @@ def camel_case(name: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-def items_of(type_: Any) -> Any:
+def item_type(type_: Any) -> Any:
     """Return the type of the items of a list; None: it is no list."""
     return get_args(type_)[0] if get_origin(type_) in (tuple, list) else None
 
 
 def _reader(type_: Any) -> Convert | None:
-    if (item := items_of(type_)) is not None:
+    if (item := item_type(type_)) is not None:
         inner = _reader(resolve(item)[0])
         return lambda values: tuple(values or ()) if inner is None else tuple(map(inner, values or ()))
     if type_ is datetime:

@@ -175,7 +175,7 @@ class Handlers:
             return Result(error=f"this worker has no function for '{run.job}'; known: {known}")
         results: list[Result] = []
 
-        def abandoned() -> None:
+        def warn_abandoned() -> None:
             log.warning("remote.abandoned", run_id=run.id, job=run.job, attempt=run.attempt)
 
         async def call() -> None:
@@ -183,11 +183,11 @@ class Handlers:
             if handler.awaited:
                 value = await handler.function(*args)  # type: ignore[misc]
             else:
-                value = await self._in_thread(handler.function, args, abandoned)
+                value = await self._in_thread(handler.function, args, warn_abandoned)
             results.append(result_of_value(value))
 
         try:
-            await isolate(call, abandoned=abandoned)
+            await isolate(call, abandoned=warn_abandoned)
         except asyncio.CancelledError:
             if not results:  # else it has returned after its cancellation
                 raise

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from wakeful.errors import InvalidArgument
-from wakeful.values.json_value import Json, compact, json_text, shown
+from wakeful.values.json_value import Json, compact, json_text, quote
 
 #: The largest context and the largest state that a precheck may return, in bytes of JSON.
 MAX_BYTES: Final = 16 * 1024
@@ -79,10 +79,10 @@ def read_answer(value: Mapping[str, object]) -> PrecheckAnswer:
     """
     run, reason, once = value.get("run"), value.get("reason"), value.get("once")
     if not isinstance(run, bool):
-        what = "it is missing; write true or false" if run is None else f"{shown(run)} is not true or false"
+        what = "it is missing; write true or false" if run is None else f"{quote(run)} is not true or false"
         raise InvalidArgument(f"run: {what}")
     if once is not None and not isinstance(once, bool):
-        raise InvalidArgument(f"once: {shown(once)} is not true or false")
+        raise InvalidArgument(f"once: {quote(once)} is not true or false")
     return PrecheckAnswer(
         run,
         reason if isinstance(reason, str) else "",

@@ -125,7 +125,7 @@ class Ticks:
         total = self._unlimited.count(after_ms, until_ms)
         if total and self._zone is not None:
             total -= sum(
-                self._unlimited.count(*span) for span in self._excluded(after_ms, until_ms, self._zone)
+                self._unlimited.count(*span) for span in self._find_excluded(after_ms, until_ms, self._zone)
             )
         taken = [tick for tick in self.taken if after_ms < tick <= until_ms and self._next(tick - 1) == tick]
         return total - len(taken)
@@ -200,7 +200,7 @@ class Ticks:
             low, high = (_MINUTE * minute for minute in rule.window_around(second // _MINUTE))
         return day * _DAY + (high if step > 0 else low) - offset
 
-    def _excluded(self, after_ms: int, until_ms: int, zone: Zone) -> Iterator[tuple[int, int]]:
+    def _find_excluded(self, after_ms: int, until_ms: int, zone: Zone) -> Iterator[tuple[int, int]]:
         """Return the excluded spans within (after, until], each as (exclusive start, inclusive end)."""
         first = after_ms // 1000 // _DAY + _EPOCH_DAY - _SLACK_DAYS
         last = until_ms // 1000 // _DAY + _EPOCH_DAY + _SLACK_DAYS

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 from wakeful.document import json_from_text
 from wakeful.errors import Unavailable
-from wakeful.model.codec import FieldPlan, JsonObject, duration, field_plans, from_ms, items_of, resolve
+from wakeful.model.codec import FieldPlan, JsonObject, duration, field_plans, from_ms, item_type, resolve
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -164,18 +164,18 @@ class RowCodec(Generic[R, T]):
         if isinstance(self._sources.get(field.name), RowCodec):
             return f"[source_{field.name}.to_json(each) for each in {value}]"
         if is_json:
-            is_list = items_of(field.type) is not None and not field.form.nullable
+            is_list = item_type(field.type) is not None and not field.form.nullable
             return f"json_from_text({value}){' or []' if is_list else ''}"
         if field.type is datetime:
             return f"instant({value})"
         if get_origin(field.type) is Mapping:
             return f"None if {value} is None else {{**{value}}}" if field.nullable else f"{{**{value}}}"
-        return f"[*{value}]" if items_of(field.type) is not None else value
+        return f"[*{value}]" if item_type(field.type) is not None else value
 
     def _model_expression(self, field: FieldPlan, value: str, is_json: bool) -> str:
         if isinstance(self._sources.get(field.name), RowCodec):
             return f"tuple(source_{field.name}.to_model(each) for each in {value})"
-        if items_of(field.type) is not None:
+        if item_type(field.type) is not None:
             return f"tuple(json_from_text({value}) or ())" if is_json else f"tuple({value})"
         if is_json:
             return f"json_from_text({value})"

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, unquote
 
 from wakeful.errors import InvalidArgument
 from wakeful.signal.signals import NotJson, Signal, load_json
-from wakeful.values.json_value import Json, shown
+from wakeful.values.json_value import Json, quote
 
 STRUCTURED: Final = "application/cloudevents+json"
 BATCH: Final = "application/cloudevents-batch+json"
@@ -67,7 +67,7 @@ def read_request(headers: Mapping[str, str], body: bytes, *, source: str | None 
         return SignalRequest([_binary(lower, content_type, body, source)], False)
     if kind not in (STRUCTURED, BATCH, *_PLAIN):
         raise InvalidArgument(
-            f"the request is no CloudEvent: its content type is {shown(kind)}; send {STRUCTURED}, {BATCH}, "
+            f"the request is no CloudEvent: its content type is {quote(kind)}; send {STRUCTURED}, {BATCH}, "
             "or ce- headers with any body"
         )
     if not body:
@@ -162,7 +162,7 @@ def _decode_body(content_type: str, body: bytes) -> str:
             raise LookupError(charset)
         return body.decode(charset)
     except LookupError:
-        raise InvalidArgument(f"the charset {shown(charset)} is unknown; send the body in UTF-8") from None
+        raise InvalidArgument(f"the charset {quote(charset)} is unknown; send the body in UTF-8") from None
     except UnicodeError:
         raise InvalidArgument(
             f"the body is not text in {charset}; send JSON, a form or text, and binary data as base64"

@@ -18,7 +18,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from wakeful.errors import InvalidArgument
-from wakeful.values.json_value import Json, compact, json_from_stored, json_value, shown
+from wakeful.values.json_value import Json, compact, json_from_stored, json_value, quote
 from wakeful.values.stored_text import UNSTORABLE, is_storable
 
 SPECVERSION: Final = "1.0"
@@ -193,7 +193,7 @@ class Signal:
         """
         if not isinstance(event, Mapping):
             raise InvalidArgument(
-                f"{shown(event)} is not a CloudEvent; send an object with specversion, id, source and type"
+                f"{quote(event)} is not a CloudEvent; send an object with specversion, id, source and type"
             )
         given = {key: value for key, value in event.items() if value is not None}
         if source is not None:
@@ -207,7 +207,7 @@ class Signal:
         del given["specversion"]
         for name in given:
             if not isinstance(name, str):
-                raise InvalidArgument(f"the attribute name {shown(name)} is not text")
+                raise InvalidArgument(f"the attribute name {quote(name)} is not text")
             if name not in _RESERVED:
                 _check_extension_name(name)
         return Signal(data=data, **given)
@@ -263,7 +263,7 @@ def check_type(value: object) -> str:
     """Return the type of a signal if it is valid, else raise InvalidArgument."""
     text = check_text("type", value, MAX_TYPE)
     if "*" in text:
-        raise InvalidArgument(f"type: {shown(text)} is a pattern; a signal has one type, without '*'")
+        raise InvalidArgument(f"type: {quote(text)} is a pattern; a signal has one type, without '*'")
     return text
 
 
@@ -283,7 +283,7 @@ def _restore(text: str, generated_id: bool) -> Signal:
 def _check_required(event: Mapping[str, object]) -> None:
     version = event.get("specversion")
     if version != SPECVERSION:
-        what = "it is missing" if version is None else f"{shown(version)} is not supported"
+        what = "it is missing" if version is None else f"{quote(version)} is not supported"
         raise InvalidArgument(f"specversion: {what}; send '{SPECVERSION}'")
     for name, example in (
         ("id", "an id that is unique for its source"),
@@ -297,7 +297,7 @@ def _check_required(event: Mapping[str, object]) -> None:
 def check_text(name: str, value: object, longest: int) -> str:
     """Return printable text of at most `longest` bytes, else raise InvalidArgument."""
     if not isinstance(value, str):
-        raise InvalidArgument(f"{name}: {shown(value)} is not text; put it in quotes")
+        raise InvalidArgument(f"{name}: {quote(value)} is not text; put it in quotes")
     if not value.strip():
         raise InvalidArgument(f"{name}: it is empty; give it some text")
     if len(value) > longest or (not value.isascii() and len(value.encode(errors="replace")) > longest):
@@ -305,14 +305,14 @@ def check_text(name: str, value: object, longest: int) -> str:
     if not value.isprintable():
         if not is_storable(value):
             raise InvalidArgument(f"{name}: {UNSTORABLE}")
-        raise InvalidArgument(f"{name}: {shown(value)} has a control character; remove it")
+        raise InvalidArgument(f"{name}: {quote(value)} has a control character; remove it")
     return value
 
 
 def _uri(name: str, value: object) -> str:
     text = check_text(name, value, MAX_SOURCE)
     if " " in text:
-        raise InvalidArgument(f"{name}: {shown(text)} has a space; a URI has none, write '%20'")
+        raise InvalidArgument(f"{name}: {quote(text)} has a space; a URI has none, write '%20'")
     return text
 
 
@@ -320,7 +320,7 @@ def _content_type(value: object) -> str:
     text = check_text("datacontenttype", value, _MAX_TEXT)
     if not _CONTENT_TYPE.fullmatch(text):
         raise InvalidArgument(
-            f"datacontenttype: {shown(text)} is no content type; write 'application/json' or 'text/plain'"
+            f"datacontenttype: {quote(text)} is no content type; write 'application/json' or 'text/plain'"
         )
     return text
 
@@ -331,10 +331,10 @@ def _time(value: object) -> datetime:
             value = datetime.fromisoformat(value)
         except ValueError:
             raise InvalidArgument(
-                f"time: {shown(value)} is not an RFC 3339 time such as '2027-03-01T09:00:00Z'"
+                f"time: {quote(value)} is not an RFC 3339 time such as '2027-03-01T09:00:00Z'"
             ) from None
     if not isinstance(value, datetime):
-        raise InvalidArgument(f"time: {shown(value)} is not a time; give a datetime, or RFC 3339 text")
+        raise InvalidArgument(f"time: {quote(value)} is not a time; give a datetime, or RFC 3339 text")
     if value.tzinfo is None:
         raise InvalidArgument(f"time: {value.isoformat()} has no zone; add 'Z' or an offset such as '+01:00'")
     try:
@@ -372,7 +372,7 @@ def _check_extensions(extensions: Mapping[str, object]) -> Mapping[str, Extensio
             checked[name] = check_text(name, value, _MAX_TEXT)
         else:
             raise InvalidArgument(
-                f"{name}: {shown(value)} cannot be an extension, which is text, true, false or a 32-bit "
+                f"{name}: {quote(value)} cannot be an extension, which is text, true, false or a 32-bit "
                 "integer; put other values into data"
             )
     return MappingProxyType(checked)
@@ -381,17 +381,17 @@ def _check_extensions(extensions: Mapping[str, object]) -> Mapping[str, Extensio
 def _check_extension_name(name: str) -> None:
     if name in _RESERVED or not _EXTENSION_NAME.fullmatch(name):
         raise InvalidArgument(
-            f"{shown(name)} is no name of an extension; use lowercase letters and digits, such as 'traceid'"
+            f"{quote(name)} is no name of an extension; use lowercase letters and digits, such as 'traceid'"
         )
 
 
 def _decode_base64(value: object) -> bytes:
     if not isinstance(value, str):
-        raise InvalidArgument(f"data_base64: {shown(value)} is not text in base64")
+        raise InvalidArgument(f"data_base64: {quote(value)} is not text in base64")
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
-        raise InvalidArgument(f"data_base64: {shown(value)} is not base64") from None
+        raise InvalidArgument(f"data_base64: {quote(value)} is not base64") from None
 
 
 def load_json(text: str | bytes, what: str) -> object:

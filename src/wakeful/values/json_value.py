@@ -27,10 +27,10 @@ def refuse(message: str) -> NoReturn:
     raise InvalidArgument(message)
 
 
-def shown(value: object) -> str:
+def quote(value: object) -> str:
     """Return a value as it appears in an error message: short, and in the notation of JSON.
 
-    >>> shown("daily"), shown(True), shown(None), shown([1])
+    >>> quote("daily"), quote(True), quote(None), quote([1])
     ("'daily'", 'true', 'null', '[1]')
     """
     if isinstance(value, str):
@@ -68,7 +68,7 @@ def camel_keys(value: Mapping[Any, T]) -> dict[str, T]:
     """Return an object with its keys in camelCase and without nulls."""
     found: dict[str, T] = {}
     for key, item in value.items():
-        name = camel(key) if isinstance(key, str) else refuse(f"{shown(key)} is not a name; a name is text")
+        name = camel(key) if isinstance(key, str) else refuse(f"{quote(key)} is not a name; a name is text")
         if item is None:
             continue
         if name in found:
@@ -98,7 +98,7 @@ def storable(value: str, longest: int) -> str:
 def json_object(value: object, longest: int) -> dict[str, Json]:
     """Return a copy of a JSON object that is not empty."""
     if not isinstance(value, Mapping) or not value:
-        refuse(f"{shown(value)} is not an object with fields; write one, or leave the field out")
+        refuse(f"{quote(value)} is not an object with fields; write one, or leave the field out")
     copied = json_value(value, longest)
     assert isinstance(copied, dict)
     return copied
@@ -253,7 +253,7 @@ def _copy(value: object, path: str, depth: int) -> Json:
         case Mapping():
             for key in value:
                 if not isinstance(key, str):
-                    refuse(f"{at}the name {shown(key)} is not text, which JSON requires")
+                    refuse(f"{at}the name {quote(key)} is not text, which JSON requires")
             return {
                 str(_copy(key, path, depth)): _copy(item, f"{path}.{key}", depth + 1)
                 for key, item in value.items()

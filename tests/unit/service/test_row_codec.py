@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeful.errors import Unavailable
-from wakeful.model.codec import field_plans, from_json, items_of, resolve
+from wakeful.model.codec import field_plans, from_json, item_type, resolve
 from wakeful.service import report_serializers, serializers
 from wakeful.service.row_codec import RowCodec
 from wakeful.store.rows import RunView
@@ -44,7 +44,7 @@ def rows(codec: RowCodec[Any, Any]) -> st.SearchStrategy[Any]:
     """Return rows with random values in all their fields."""
     hints = get_type_hints(codec._row, include_extras=True)
     texts = {
-        value.removeprefix("row."): '[{"type":"a"}]' if items_of(field.type) else '{"tokens":3}'
+        value.removeprefix("row."): '[{"type":"a"}]' if item_type(field.type) else '{"tokens":3}'
         for field, value, is_json in codec._values()
         if is_json
     }

@@ -14,7 +14,7 @@ from mcp.server.stdio import stdio_server
 
 from wakeful.api.mcp.server import make_server
 from wakeful.client.connection import check_next
-from wakeful.client.instances import event_of
+from wakeful.client.instances import to_event
 from wakeful.client.rest import RestClient
 from wakeful.errors import NotFound
 from wakeful.service.cron_tool.port import CallContext, JsonObject
@@ -131,7 +131,7 @@ class RemoteScheduler:
 
     async def send(self, agent: str, id: str, signal: Signal) -> JsonObject:
         """Send a signal to an instance."""
-        (sent,) = await self._client.send_events(agent, id, [event_of(signal)])
+        (sent,) = await self._client.send_events(agent, id, [to_event(signal)])
         return cast(JsonObject, sent)
 
     async def status(self) -> JsonObject:

@@ -109,12 +109,12 @@ def register(app: typer.Typer) -> None:
             health=None if health is None else (host, health),
         )
 
-        def started(where: str, url: str | None) -> None:
+        def announce(where: str, url: str | None) -> None:
             at = f"; health at {url}" if url else ""
             shown = {"name": name, "namespace": where, "url": url, "pid": os.getpid()}
             s.out.show(shown, Text(f"executing runs as Jobs in the namespace {where}{at}"))
 
-        await execute_on_kubernetes(s.client, options, started)
+        await execute_on_kubernetes(s.client, options, announce)
         s.out.say(Text("stopped", "dim"))
 
 

@@ -170,11 +170,11 @@ def register(app: typer.Typer) -> None:
         db_name = database_text(settings, app_name)
         protect_process()
 
-        def started(url: str | None) -> None:
+        def announce(url: str | None) -> None:
             at = f"; health and metrics at {url}" if url else ""
             s.out.show({"db": db_name, "url": url, "pid": os.getpid()}, Text(f"working on {db_name}{at}"))
 
-        await work(settings, scheduler, started=started)
+        await work(settings, scheduler, started=announce)
         s.out.say(Text("stopped", "dim"))
 
     @command(

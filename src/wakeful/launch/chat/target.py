@@ -12,7 +12,7 @@ from yarl import URL
 from wakeful.document.fields import MAX_URL
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import Continuity, check_slug
-from wakeful.values.json_value import Json, shown
+from wakeful.values.json_value import Json, quote
 
 FIELDS: Final = (
     "url", "model", "system", "key", "temperature", "maxTokens", "contextWindow", "continuity", "maxSteps",
@@ -100,7 +100,7 @@ def completions_url(value: Json) -> URL:
     if len(value) > MAX_URL:
         _refuse(f"the url has {len(value)} characters; at most {MAX_URL}")
     if _UNPRINTABLE.search(value):
-        _refuse(f"{shown(value)} has a space or a control character in it; write a url {example}")
+        _refuse(f"{quote(value)} has a space or a control character in it; write a url {example}")
     try:
         url = URL(value)
         valid = url.scheme in ("http", "https") and bool(url.raw_host) and bool(url.port)

@@ -158,17 +158,17 @@ class HttpConnection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         """Handle the end of what the receiver sends: no response can follow."""
-        self._ended(None)
+        self._handle_end(None)
         self.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Handle the end of the connection."""
-        self._ended(error)
+        self._handle_end(error)
         self._connections.discard(self)
         self._transport = None
         self.closed.set_result(None)
 
-    def _ended(self, error: Exception | None) -> None:
+    def _handle_end(self, error: Exception | None) -> None:
         self._keep_alive = False
         if self._waiter is None or self._waiter.done():
             return

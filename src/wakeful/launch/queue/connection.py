@@ -227,7 +227,7 @@ class NatsConnection:
             client = Client()
             ended = asyncio.Event()
 
-            async def closed(ended: asyncio.Event = ended) -> None:
+            async def note_end(ended: asyncio.Event = ended) -> None:
                 ended.set()
 
             try:
@@ -241,7 +241,7 @@ class NatsConnection:
                         connect_timeout=_CONNECT_S,
                         ping_interval=_PING_S,
                         error_cb=_ignore,
-                        closed_cb=closed,
+                        closed_cb=note_end,
                         tls=tls,
                         signature_cb=None if credentials is None else credentials.sign,
                         user_jwt_cb=None if credentials is None else credentials.jwt.encode,

@@ -36,7 +36,15 @@ from wakeful.api.http.schemas.parts import (
     ref,
     response,
 )
-from wakeful.model.codec import Form, camel_case, field_plans, items_of, model_classes, resolve, resource_name
+from wakeful.model.codec import (
+    Form,
+    camel_case,
+    field_plans,
+    item_type,
+    model_classes,
+    resolve,
+    resource_name,
+)
 
 #: The schemas of formats; another format is the name of a schema.
 _BY_FORMAT: Final[dict[str, Schema]] = {
@@ -103,7 +111,7 @@ def schema_of_class(
 
 
 def _schema_of(type_: Any, form: Form) -> Schema:
-    if (item := items_of(type_)) is not None and form.format == "text":
+    if (item := item_type(type_)) is not None and form.format == "text":
         inner, inner_form, nullable = resolve(item)
         schema = _schema_of(inner, inner_form)
         return list_of(or_null(schema) if nullable else schema)
