@@ -30,17 +30,19 @@ def live_caches() -> list[BoundedCache[Any, Any]]:
 
 @on_one_store
 async def test_a_dry_run_leaves_nothing_in_the_caches(new_app: NewApp):
-    async with new_app() as app:
-        jobs = app.services.jobs
-        await jobs.create(LOCAL, "default", "default", document(0))
-        await jobs.upsert(LOCAL, "default", "default", document(0), dry_run=True)
-        caches = live_caches()
-        before = [len(each) for each in caches]
-        for number in range(1, cases(30, 30)):
-            await jobs.upsert(LOCAL, "default", "default", document(number), dry_run=True)
-            await jobs.create(LOCAL, "default", "default", document(number), dry_run=True)
-            changed = {**document(number), "name": "job-0"}
-            await jobs.upsert(LOCAL, "default", "default", changed, dry_run=True)
-        assert [len(each) for each in caches] == before
-        await jobs.create(LOCAL, "default", "default", document(30))
-        assert [len(each) for each in caches] != before
+    app = new_app()
+    await app.store.open()  # without an engine, whose loops have caches too
+    jobs = app.services.jobs
+    await jobs.create(LOCAL, "default", "default", document(0))
+    await jobs.upsert(LOCAL, "default", "default", document(0), dry_run=True)
+    caches = live_caches()
+    before = [len(each) for each in caches]
+    for number in range(1, cases(30, 30)):
+        await jobs.upsert(LOCAL, "default", "default", document(number), dry_run=True)
+        await jobs.create(LOCAL, "default", "default", document(number), dry_run=True)
+        changed = {**document(number), "name": "job-0"}
+        await jobs.upsert(LOCAL, "default", "default", changed, dry_run=True)
+    assert [len(each) for each in caches] == before
+    await jobs.create(LOCAL, "default", "default", document(30))
+    assert [len(each) for each in caches] != before
+    await app.store.close()

@@ -78,7 +78,9 @@ async def test_delete_after_run_counts_only_launched_runs(new_app: NewApp):
         await gone(app, "inbox")
         runs = await runs_of(app, "inbox")
     assert inbox.read == 1
-    assert [run.state for run in runs] == ["skipped"] * (len(runs) - 1) + ["succeeded"]
+    # A busy machine may miss ticks.
+    *skipped, launched = [run.state for run in runs if run.state != "missed"]
+    assert (set(skipped), launched) == ({"skipped"}, "succeeded")
 
 
 async def test_a_one_time_job_is_deleted_after_a_skipped_run(new_app: NewApp):
