@@ -1,4 +1,4 @@
-"""The rate of creating recurring jobs: one by one and in bulk, compared with bare inserts of the same rows.
+"""The rate of creating recurring jobs: one by one, in bulk and over HTTP, compared with bare inserts.
 
     python -m benchmarks.register
     python -m benchmarks.register --jobs 20000 --store postgres --json
@@ -7,6 +7,12 @@
 validated by itself, and concurrent ones share a commit. **In bulk** is `app.jobs.create_many` with a
 thousand documents per call, each with its own name and payload, over sixty cron expressions. **The floor**
 is the store's insert of prepared rows in the same batches: singly, one commit per row.
+
+**HTTP, brief** is `POST …/jobs/bulk?brief=true` to a server (`wakeful serve`) in a process of its own, with
+up to ten thousand documents per request, one request after the other; the time includes the client, which
+writes the JSON and reads the response. **HTTP, whole** is `client.jobs.create_many`, whose response has the
+whole jobs. Their floor is the insert in bulk. The CPU time is that of the process that creates the jobs,
+without the database server and the client.
 """
 
 from __future__ import annotations
@@ -21,7 +27,10 @@ from dataclasses import asdict, dataclass
 
 from benchmarks.bare.databases import STORES, fresh
 from benchmarks.bare.floors import sleeping_job
-from wakeful import Wakeful
+from benchmarks.remote_workers import cpu_s, serving
+from wakeful import AsyncClient, Wakeful
+from wakeful.client.rest import RestClient
+from wakeful.service.jobs.job_batches import MAX_BATCH
 
 AT_ONCE = 100
 BULK = 1_000
@@ -36,6 +45,8 @@ class Result:
     floor_per_second: float
     ours_per_second: float
     ratio: float
+    #: of the process that creates the jobs
+    cpu_us: float
 
 
 def documents(prefix: str, jobs: int) -> Iterator[dict[str, object]]:
@@ -70,20 +81,49 @@ async def register(url: str, store: str, jobs: int) -> list[Result]:
                 await app.jobs.create(**document)  # type: ignore[arg-type]
 
         floor_singly = few / await _timed(asyncio.gather(*[insert(start) for start in range(AT_ONCE)]))
+        cpu = time.process_time()
         singly = few / await _timed(asyncio.gather(*[create(start) for start in range(AT_ONCE)]))
+        cpu_singly = (time.process_time() - cpu) / few
         began = time.perf_counter()
         for start in range(0, jobs, BULK):
             await app.store.create_jobs(rows[jobs + start : jobs + min(start + BULK, jobs)])
         floor_bulk = jobs / (time.perf_counter() - began)
         waiting = list(documents("bulk", jobs))
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.process_time()
         for start in range(0, jobs, BULK):
             await app.jobs.create_many(waiting[start : start + BULK])
         bulk = jobs / (time.perf_counter() - began)
+        cpu_bulk = (time.process_time() - cpu) / jobs
     return [
-        Result(store, "singly", floor_singly, singly, singly / floor_singly),
-        Result(store, "in bulk", floor_bulk, bulk, bulk / floor_bulk),
+        _result(store, "singly", floor_singly, singly, cpu_singly),
+        _result(store, "in bulk", floor_bulk, bulk, cpu_bulk),
     ]
+
+
+def _result(store: str, way: str, floor: float, ours: float, cpu_s: float) -> Result:
+    return Result(store, way, round(floor, 1), round(ours, 1), round(ours / floor, 3), round(cpu_s * 1e6, 1))
+
+
+async def register_over_http(
+    store: str, address: str, key: str, pid: int, jobs: int, floor: float
+) -> list[Result]:
+    """Measure the requests that create many jobs."""
+    results = []
+    async with AsyncClient(address, key) as client, RestClient(address, key) as rest:
+        for way in ("HTTP, brief", "HTTP, whole"):
+            waiting = list(documents("brief" if way == "HTTP, brief" else "whole", jobs))
+            for each in waiting:
+                each["target"] = {"kind": "pull"}
+            began, cpu = time.perf_counter(), cpu_s(pid)
+            for start in range(0, jobs, MAX_BATCH):
+                some = waiting[start : start + MAX_BATCH]
+                if way == "HTTP, brief":
+                    await rest.create_jobs("default", jobs=some, brief=True)
+                else:
+                    await client.jobs.create_many(some)
+            rate = jobs / (time.perf_counter() - began)
+            results.append(_result(store, way, floor, rate, (cpu_s(pid) - cpu) / jobs))
+    return results
 
 
 async def _timed(work: asyncio.Future[list[None]]) -> float:
@@ -103,12 +143,16 @@ def main() -> None:
     for store in arguments.store:
         with fresh(store) as url:
             results += asyncio.run(register(url, store, arguments.jobs))
+        with fresh(store) as url, serving(url) as (address, key, pid):
+            of_bulk = results[-1].floor_per_second
+            results += asyncio.run(register_over_http(store, address, key, pid, arguments.jobs, of_bulk))
     if arguments.json:
         print(json.dumps([asdict(result) for result in results]))
         return
-    print(f"{'store':10}{'way':10}{'floor/s':>10}{'ours/s':>10}{'ratio':>8}")
+    print(f"{'store':10}{'way':13}{'floor/s':>10}{'ours/s':>10}{'ratio':>8}{'CPU us':>9}")
     for r in results:
-        print(f"{r.store:10}{r.way:10}{r.floor_per_second:10.0f}{r.ours_per_second:10.0f}{r.ratio:8.2f}")
+        figures = f"{r.floor_per_second:10.0f}{r.ours_per_second:10.0f}{r.ratio:8.2f}{r.cpu_us:9.1f}"
+        print(f"{r.store:10}{r.way:13}{figures}")
 
 
 if __name__ == "__main__":

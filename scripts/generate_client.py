@@ -34,6 +34,7 @@ _SHAPES: Final = {
     "RunWithAttempts": "RunShape",
     "SavedAgent": "AgentShape",
     "SavedJob": "JobShape",
+    "SavedJobs.jobs": "JobShape",
     "SessionWithHistory": "SessionShape",
     "SkippedTick": "JobShape",
 }

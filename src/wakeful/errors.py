@@ -6,7 +6,23 @@ interfaces map the code to an HTTP status, an RPC error or an exit code. The mes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class ItemError:
+    """An error of one item of a request that has many."""
+
+    #: its place in the list, from 0
+    index: int
+    #: the field that is wrong, such as `schedule` or `target.url`; None: the whole item
+    field: str | None
+    #: the code of the error, such as `invalid-argument`
+    code: str
+    #: what is wrong, and what to do
+    message: str
 
 
 class WakefulError(Exception):
@@ -22,6 +38,8 @@ class WakefulError(Exception):
     code: ClassVar[str] = "internal"
     #: seconds after which a retry may succeed; None: unknown
     retry_after_s: int | None = None
+    #: of a request with many items, the errors of all of them
+    errors: Sequence[ItemError] = ()
 
     def __init__(self, message: str) -> None:
         super().__init__(message)

@@ -55,7 +55,7 @@ CASES: list[tuple[str, str, list[object], int]] = [
     ),
     ("HORIZON", chains.HORIZON, ["default", _id(RUNS), 1_000], 1_100),
     ("FOLLOWERS", chains.FOLLOWERS, ["default", "default", "job-7", 20], 10),
-    ("COUNT_FOLLOWERS", chains.COUNT_FOLLOWERS, ["default", "default", "job-7", 20], 10),
+    ("MOST_FOLLOWED", chains.MOST_FOLLOWED, ["default", "default", ["job-7", "job-8"], 20], 20),
     ("FOLLOWER_IDS", chains.FOLLOWER_IDS, ["default", "default", "job-7"], 10),
     ("BEFORE", chains.BEFORE, ["default", "default", ["job-9"]], 60),
     ("DANGLING", chains.DANGLING, ["", "~", 20], 7_000),

@@ -31,7 +31,7 @@ class Reply(NamedTuple):
     def code(self) -> str:
         """Return the code of a problem; checks the format of the problem."""
         assert self.headers["content-type"] == "application/problem+json", self
-        assert self.body.keys() == {"type", "title", "status", "detail", "code", "instance"}
+        assert self.body.keys() - {"errors"} == {"type", "title", "status", "detail", "code", "instance"}
         assert self.body["status"] == self.status
         return str(self.body["code"])
 

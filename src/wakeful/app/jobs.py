@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Final, Literal, Unpack, overload
 
 from wakeful.app.home import Home, at_home
+from wakeful.client.jobs import CreatedJobs
 from wakeful.client.jobs import Jobs as ClientJobs
 from wakeful.job.policy import Overlap
 from wakeful.job.targets import Target
@@ -16,7 +17,6 @@ from wakeful.model.codec import from_json
 from wakeful.model.job_fields import JobFields, JobPatch, JsonLike
 from wakeful.model.job_warnings import log_warnings
 from wakeful.service.auth.access import LOCAL
-from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.job_query import JobQuery, JobSelection, read_label_filter, read_selection
 from wakeful.service.model_mapping import job_from_record, job_from_saved, page_of_runs, run_from_view
 from wakeful.service.report_serializers import serialize_preview, serialize_target_test, serialize_week
@@ -48,7 +48,8 @@ class Jobs(ClientJobs):
 
     async def create_many(self, documents: Iterable[Mapping[str, object]]) -> Sequence[Job]:
         plain = [plain_fields(each) for each in documents]
-        created = _CreatedJobs(await self._service.create_many(LOCAL, *self._where, plain))
+        saved = await self._service.create_many(LOCAL, *self._where, plain)
+        created = CreatedJobs(saved, job_from_saved)
         if created:
             log_warnings(created[0])
         return created
@@ -239,25 +240,6 @@ class Jobs(ClientJobs):
     ) -> int:
         span = round(start.timestamp() * 1000), round(end.timestamp() * 1000)
         return await self._service.backfill(LOCAL, *self._where, name, *span, overlap=overlap_policy)
-
-
-class _CreatedJobs(Sequence[Job]):
-    """Jobs that were created together; each is converted when it is read."""
-
-    def __init__(self, saved: Sequence[SaveResult]) -> None:
-        self._saved = saved
-
-    def __len__(self) -> int:
-        return len(self._saved)
-
-    @overload
-    def __getitem__(self, index: int) -> Job: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Job]: ...
-    def __getitem__(self, index: int | slice) -> Job | Sequence[Job]:
-        if isinstance(index, slice):
-            return _CreatedJobs(self._saved[index])
-        return job_from_saved(self._saved[index])
 
 
 def _document(name: str, fields: Mapping[str, object]) -> dict[str, object]:

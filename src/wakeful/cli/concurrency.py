@@ -49,9 +49,14 @@ async def full_page(
 
 
 async def for_each(
-    items: Sequence[T], request: Callable[[T], Awaitable[R]]
+    items: Sequence[T],
+    request: Callable[[T], Awaitable[R]],
+    step: Callable[[int], None] = lambda done: None,
 ) -> tuple[list[tuple[T, R]], list[tuple[T, WakefulError]]]:
-    """Make a request for each item, a batch at a time. Returns the results and the errors."""
+    """Make a request for each item, a batch at a time. Returns the results and the errors.
+
+    `step` is called with the number of each batch.
+    """
     done: list[tuple[T, R]] = []
     failed: list[tuple[T, WakefulError]] = []
     for batch in batches(items):
@@ -60,6 +65,7 @@ async def for_each(
                 failed.append((item, result))
             else:
                 done.append((item, result))
+        step(len(batch))
     return done, failed
 
 

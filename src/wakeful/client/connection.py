@@ -6,6 +6,7 @@ The HTTP library is imported with the first request: commands without a request 
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from wakeful.errors import (
     AlreadyExists,
     FailedPrecondition,
     InvalidArgument,
+    ItemError,
     NotFound,
     PermissionDenied,
     ResourceExhausted,
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Query = Mapping[str, str | int | bool | Sequence[str] | None]
 
+_JSON: Final[dict[str, str]] = {"Content-Type": "application/json"}
+#: A body of so many bytes is sent as a file.
+_LARGE: Final = 512 * 1024
 #: Seconds to connect.
 _CONNECT_TIMEOUT: Final = 10.0
 #: Seconds without data after which a stream counts as broken: the server sends something every 15.
@@ -162,9 +167,9 @@ class Connection:
             async with session.request(
                 method,
                 self.url + path,
-                json=body,
+                data=None if body is None else _payload(body),
                 params=_pairs(query or {}),
-                headers=headers,
+                headers=headers if body is None else {**_JSON, **(headers or {})},
                 timeout=aiohttp.ClientTimeout(total=timeout, connect=min(self._timeout, _CONNECT_TIMEOUT)),
                 allow_redirects=False,
             ) as response:
@@ -334,7 +339,25 @@ def reported_error(status: int, content: object, text: str = "") -> WakefulError
     if kind is None:
         kind = InvalidArgument if 400 <= status < 500 else Unavailable
     sentence = str(detail) if detail else f"the server responded {status} {text[:200]}".rstrip()
-    return kind(sentence)
+    error = kind(sentence)
+    error.errors = [_item_error(each) for each in problem.get("errors") or () if isinstance(each, dict)]
+    return error
+
+
+def _item_error(content: dict[str, Json]) -> ItemError:
+    index, field = content.get("index"), content.get("field")
+    return ItemError(
+        index if isinstance(index, int) else 0,
+        field if isinstance(field, str) else None,
+        str(content.get("code")),
+        str(content.get("message")),
+    )
+
+
+def _payload(body: Json) -> bytes | io.BytesIO:
+    """Return the body of a request. aiohttp warns of large ones that are not files."""
+    content = json.dumps(body).encode()
+    return content if len(content) < _LARGE else io.BytesIO(content)
 
 
 def _pairs(query: Query) -> list[tuple[str, str]]:

@@ -309,18 +309,27 @@ class Endpoints(WorkspaceConnection):
         """Create a job."""
         return cast(JobShape, await self._request("POST", "agents", agent, "jobs", body=document(body)))
 
-    async def create_jobs(self, agent: str, *, jobs: Sequence[Mapping[str, object]]) -> list[JobShape]:
+    async def create_jobs(
+        self,
+        agent: str,
+        *,
+        jobs: Sequence[Mapping[str, object]],
+        brief: bool | None = None,
+        dry_run: bool | None = None,
+    ) -> list[JobShape]:
         """Create several jobs."""
-        return cast(
-            list[JobShape],
-            read_list(
-                await self._request(
-                    "POST", "agents", agent, "jobs", "bulk", body=document({"jobs": jobs}), extra_timeout=300
-                ),
-                "jobs",
-                dict,
-            ),
+        reply = await self._request(
+            "POST",
+            "agents",
+            agent,
+            "jobs",
+            "bulk",
+            query={"brief": brief, "dry_run": dry_run},
+            body=document({"jobs": jobs}),
+            extra_timeout=300,
+            optional=True,
         )
+        return [] if reply is None else cast(list[JobShape], read_list(reply, "jobs", dict))
 
     async def get_job(self, agent: str, name: str) -> JobShape:
         """Read a job."""

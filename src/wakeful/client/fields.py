@@ -43,6 +43,10 @@ def given_fields(fields: Mapping[str, object]) -> dict[str, Json]:
 def _plain(value: object) -> Json:
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if type(value) is dict:
+        return {str(key): _plain(item) for key, item in value.items()}
+    if type(value) is list:
+        return [_plain(item) for item in value]
     if isinstance(value, datetime | date):
         return value.isoformat()
     if isinstance(value, timedelta):

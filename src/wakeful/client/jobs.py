@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, Unpack, cast, overload
+from functools import partial
+from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, cast, overload
 
 from wakeful.client.fields import document, label_texts
 from wakeful.errors import Unavailable
@@ -18,6 +19,8 @@ from wakeful.values.json_value import Json
 if TYPE_CHECKING:
     from wakeful.client.rest import RestClient
     from wakeful.model.job_fields import JobFields, JobPatch, JsonLike
+
+T = TypeVar("T")
 
 
 class Jobs:
@@ -46,13 +49,14 @@ class Jobs:
     async def create_many(self, documents: Iterable[Mapping[str, object]]) -> Sequence[Job]:
         """Create many jobs in one transaction, all or none: each is a mapping of a `name` and its fields.
 
-        A request to a server has at most 1,000 of them and 256 KB.
+        A request to a server has at most 10,000 of them and 8 MB. `errors` of the error that is raised has
+        the errors of all documents.
         """
-        created = await self._rest.create_jobs(self._agent, jobs=[document(each) for each in documents])
-        jobs = [from_json(Job, job, created=True) for job in created]
-        if jobs:
-            log_warnings(jobs[0])
-        return jobs
+        saved = await self._rest.create_jobs(self._agent, jobs=[document(each) for each in documents])
+        created = CreatedJobs(saved, partial(from_json, Job, created=True))
+        if created:
+            log_warnings(created[0])
+        return created
 
     async def upsert(self, name: str, **fields: Unpack[JobFields]) -> Job:
         """Create the job, or change it to match these fields. The same fields again change nothing.
@@ -270,6 +274,25 @@ class Jobs:
         if not isinstance(count, int):
             raise Unavailable("the server responded, but not as Wakeful does: 'count' is not a number")
         return count
+
+
+class CreatedJobs(Sequence[Job]):
+    """Jobs that were created together; each is converted when it is read."""
+
+    def __init__(self, saved: Sequence[T], convert: Callable[[T], Job]) -> None:
+        self._read: Callable[[int], Job] = lambda index: convert(saved[index])
+        self._numbers = range(len(saved))
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, index: int) -> Job: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Job]: ...
+    def __getitem__(self, index: int | slice) -> Job | Sequence[Job]:
+        numbers = self._numbers[index]
+        return CreatedJobs(numbers, self._read) if isinstance(numbers, range) else self._read(numbers)
 
 
 def _camel_fields(fields: Mapping[str, object]) -> dict[str, Json]:

@@ -474,8 +474,12 @@ def check_version(name: str, version: int, expected: int | None) -> None:
         raise StaleJob(f"job '{name}' has changed: it is at version {version}, not {expected}; read it again")
 
 
+class InvalidChain(InvalidArgument):
+    """A job would come after itself, or at the end of too long a chain."""
+
+
 def check_chain(name: str, after: Mapping[str, str | None]) -> None:
-    """Raise InvalidArgument if a job comes after itself, or at the end of too long a chain.
+    """Raise InvalidChain if a job comes after itself, or at the end of too long a chain.
 
     `after` has each existing job of the chain with the job that it comes after.
 
@@ -483,15 +487,15 @@ def check_chain(name: str, after: Mapping[str, str | None]) -> None:
     >>> check_chain("first", {"first": "second", "second": "first"})
     Traceback (most recent call last):
     ...
-    wakeful.errors.InvalidArgument: after: 'first', which comes after 'second', which comes after 'first': ...
+    wakeful.job.job.InvalidChain: after: 'first', which comes after 'second', which comes after 'first': ...
     """
-    path = [name]
-    while (before := after.get(path[-1])) is not None:
+    path, last = {name: None}, name
+    while (before := after.get(last)) is not None:
         if before in path:
             chain = ", which comes after ".join(f"'{each}'" for each in [*path, before])
-            raise InvalidArgument(
+            raise InvalidChain(
                 f"after: {chain}: the chain would never end; let one of them have a schedule instead"
             )
-        path.append(before)
+        path[before], last = None, before
         if len(path) > MAX_CHAIN:
-            raise InvalidArgument(f"after: '{name}' ends a chain of more than {MAX_CHAIN} jobs; shorten it")
+            raise InvalidChain(f"after: '{name}' ends a chain of more than {MAX_CHAIN} jobs; shorten it")

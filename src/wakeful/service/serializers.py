@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from wakeful import model
-from wakeful.document import write_definition
+from wakeful.document import payload_from_text, write_definition
 from wakeful.document.agents import OFF
 from wakeful.document.fields import DECLARED
 from wakeful.evolution.suggestion import Suggestion, describe
@@ -32,6 +32,7 @@ from wakeful.store.accounts import AgentRow, KeyRow, WorkspaceRow
 from wakeful.store.audit import AuditRow
 from wakeful.store.instances import InstanceRow, InstanceView, Received
 from wakeful.store.quotas import QuotaRow
+from wakeful.store.row_mapping import job_from_row
 from wakeful.store.rows import AttemptView, JobRow, RunView, WorkflowRow
 from wakeful.store.sessions import HistoryRow, SessionView
 from wakeful.store.sql.hooks import HookRow
@@ -97,6 +98,8 @@ AGENTS: Final = RowCodec(
     evolution=lambda row: row.evolution or OFF,
 )
 #: What a job has besides its definition.
+#: How many kinds of jobs are remembered while many jobs are serialized.
+_MOST_ALIKE: Final = 1_000
 JOB_STATE: Final[RowCodec[JobRecord | JobRow, model.Job]] = RowCodec(
     model.Job,
     JobRow,
@@ -186,6 +189,31 @@ def serialize_saved_job(principal: Principal, saved: SaveResult, now_ms: int) ->
     """Return a saved job, with its secret if it is new, and with warnings if there are any."""
     content = serialize_job(principal, saved.job, now_ms, ticks=5)
     return _with_news(content, saved.secret, saved.warnings)
+
+
+def serialize_saved_jobs(
+    principal: Principal, saved: Iterable[SaveResult], now_ms: int
+) -> Iterator[JsonObject]:
+    """Return saved jobs. What jobs have in common that differ only in name and payload is serialized once."""
+    if not sees_credentials(principal):  # payloads are masked
+        yield from (serialize_saved_job(principal, each, now_ms) for each in saved)
+        return
+    known: dict[JobRow, JsonObject] = {}
+    for each in saved:
+        row = each.row
+        alike = row._replace(id="", name="", payload=None, secret=None)
+        content = known.get(alike)
+        if content is None:
+            if len(known) >= _MOST_ALIKE:
+                known.clear()
+            content = known[alike] = serialize_job(principal, job_from_row(alike), now_ms, ticks=5)
+        own = {"id": row.id, "name": row.name, "payload": payload_from_text(row.payload)}
+        yield _with_news({**content, **own}, each.secret, each.warnings)
+
+
+def serialize_created_job(saved: SaveResult) -> JsonObject:
+    """Return what a caller does not know of a job that was created with others."""
+    return _with_news(_JOB_IDS.to_json(saved.row), saved.secret, saved.warnings)
 
 
 def serialize_hook(hook: Hook, base_url: str | None = None) -> JsonObject:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from typing import Final
@@ -71,6 +72,9 @@ from wakeful.values.duration import HOUR
 
 #: How many lists of one tenant are read and sent at once.
 PAGES_AT_ONCE: Final = 8
+#: How many requests with many jobs of one tenant are received at once, and how many of all are performed.
+BATCHES_AT_ONCE: Final = 2
+ALL_BATCHES_AT_ONCE: Final = 4
 
 
 class Shared:
@@ -280,6 +284,9 @@ class Services:
         self.live = CoalescedEvents(store, self.accounts)
         #: for lists of jobs and runs: a page may take a hundred megabytes until it is sent
         self.pages = TenantTurns(PAGES_AT_ONCE)
+        #: for requests with many jobs, which take as much
+        self.batches = TenantTurns(BATCHES_AT_ONCE)
+        self.all_batches = asyncio.Semaphore(ALL_BATCHES_AT_ONCE)
 
     async def close(self) -> None:
         """End what runs in the background. The store is closed after it."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +112,30 @@ async def test_two_beats_send_each_tick_once_also_if_one_is_killed(
         runs = await runs_of(app, "each-second")
         assert len({run.scheduled_at for run in runs}) == len(runs)
         assert len(lines(journal)) <= len(runs)
+
+
+@on_one_store
+async def test_a_beat_that_starts_again_after_a_pause_sends_one_task(
+    beats: Beats, new_app: NewApp, worker: CeleryWorker, tmp_path: Path
+):
+    journal = tmp_path / "journal"
+    schedule = {"Each second": {"task": "tests.record", "schedule": 1, "args": [str(journal)]}}
+    first = await beats.ready(schedule)
+    await eventually(lambda: len(lines(journal)) >= 1)
+    first.kill()
+    first.wait()
+    killed = datetime.now(UTC)
+    await asyncio.sleep(3)  # the pause, besides the time that the next beat takes to start
+    sent = len(lines(journal))
+    await beats.ready(schedule)
+    await eventually(lambda: len(lines(journal)) > sent)
+    async with new_app() as app:
+        late = [run for run in await runs_of(app, "each-second") if run.scheduled_at > killed]
+        began = min(run.started_at for run in late if run.started_at is not None)
+        due = [run for run in late if run.scheduled_at <= began]
+        assert began - killed > timedelta(seconds=3)
+        assert len([run for run in due if run.started_at is not None]) == 1
+        assert {run.reason for run in due if run.started_at is None} == {"newer_tick_runs"}
 
 
 @on_one_store

@@ -185,6 +185,23 @@ def test_a_job_that_the_server_refuses_changes_nothing(machine: Machine, options
     assert machine.wakeful("list", "--agent", "watched").code == 3
 
 
+def test_many_new_jobs_of_a_file_are_checked_and_created_together(machine: Machine):
+    jobs: list[dict[str, object]] = [{"name": f"job-{n:02}", "schedule": "@daily"} for n in range(30)]
+    agent = ("--agent", "many")
+    assert machine.wakeful("apply", "-", *agent, stdin=json.dumps([jobs[7]])).code == 0
+    cycle = [{"name": name, "after": {"job": after}} for name, after in ("ab", "ba")]
+    refused = machine.wakeful("apply", "-", *agent, stdin=json.dumps([*jobs, *cycle]))
+    assert refused.code == 2
+    assert "job 'a': after: 'a', which comes after 'b'" in refused.err
+    assert names(machine, "many") == ["job-07"]
+    jobs[7]["schedule"] = "@weekly"
+    applied = machine.wakeful("apply", "-", *agent, "--json", stdin=json.dumps(jobs))
+    changes = [(each["name"], each["change"]) for each in applied.json["changes"]]
+    assert changes == [(job["name"], "changed" if job is jobs[7] else "created") for job in jobs]
+    entries = machine.wakeful("audit", "list", "--action", "job.create-many", "--json").json["entries"]
+    assert [len(each["details"]["jobs"]) for each in entries if each["subject"] == "many"] == [29]
+
+
 def test_a_refusal_during_apply_reports_what_was_applied_and_what_was_not(tmp_path: Path):
     (tmp_path / "wakeful.toml").write_text("quota_jobs_per_agent = 10\n")
     hook = {"kind": "webhook", "url": "http://127.0.0.1:9/x"}

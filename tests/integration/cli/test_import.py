@@ -215,17 +215,16 @@ def test_an_import_that_loses_the_server_shows_what_it_saved(
             raise Unavailable("the server does not respond")
         return await save(self, agent, fields)
 
+    command = ("import", "crontab", "--url", "https://example.com/x", "--agent", "lost", "--source", "x")
+    assert machine.wakeful(*command, stdin="@daily b\n").code == 0
     monkeypatch.setattr(RestClient, "save_job", save_job)
-    result = machine.wakeful(
-        *("import", "crontab", "--url", "https://example.com/x", "--agent", "lost"),
-        stdin="@daily a\n@daily b\n@daily c\n",
-    )
+    result = machine.wakeful(*command, stdin="@daily a\n@daily b\n@daily c\n")
 
     assert result.code not in (0, 1)
     assert "the server does not respond" in result.err
     assert "secret of a, not shown again: whsec_" in result.out
-    assert "1 job imported" in result.out
-    assert names(machine, "lost") == ["a"]
+    assert "2 jobs imported" in result.out
+    assert names(machine, "lost") == ["a", "b", "c"]
 
 
 def test_characters_that_the_terminal_cannot_encode_are_replaced(machine: Machine, tmp_path: Path):

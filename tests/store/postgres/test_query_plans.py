@@ -262,6 +262,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     yield "queries.JOB_WITH_DETAILS", job_reads.JOB_WITH_DETAILS, details
     by_id = [*details[:2], jobs[5], *details[3:]]
     yield "queries.JOB_WITH_DETAILS_BY_ID", job_reads.JOB_WITH_DETAILS_BY_ID, by_id
+    yield "queries.TAKEN_NAMES", job_reads.TAKEN_NAMES, ["ws-5", "agent-5", ["job-5", "job-6"]]
     yield "queries.JOBS_BY_IDS", job_reads.JOBS_BY_IDS, [jobs]
     yield "queries.SCHEDULES", job_reads.SCHEDULES, [jobs[5]]
     yield "LOCK_JOB", sql.LOCK_JOB, [jobs[5]]

@@ -7,7 +7,9 @@ parameter is accepted as soon as the route declares it.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from typing import Annotated, Final, cast
@@ -35,6 +37,11 @@ _LEVELS: Final = MAX_DEPTH + 10
 IN_PROGRESS: Final = "in_progress"
 _SHOWN: Final = 5
 _LONGEST_NAME: Final = 64
+#: After so many items of a long list are read, the event loop has its turn.
+_AT_ONCE: Final = 200
+_SPACE: Final = r"[ \t\n\r]*"
+#: What follows an item of the only list of a body: a comma, or its end.
+_NEXT_ITEM: Final = re.compile(rf"{_SPACE}(,|\]{_SPACE}\}}{_SPACE}\Z){_SPACE}")
 _BEARER: Final = HTTPBearer(
     auto_error=False,
     scheme_name="bearer",
@@ -194,6 +201,30 @@ async def optional_document(request: Request) -> dict[str, object]:
     return await document(request) if await request.body() else {}
 
 
+async def long_list(request: Request, name: str) -> dict[str, object]:
+    """Return the body as `document` does. It has one field, a list, whose items are read with pauses."""
+    text = (await request.body()).decode(errors="replace")
+    begin = re.match(rf'{_SPACE}{{{_SPACE}"{name}"{_SPACE}:{_SPACE}\[{_SPACE}', text)
+    if begin is None or "\ufffd" in text or "\\ud" in text or "\\uD" in text:
+        return await document(request)  # it may be invalid, or have other fields
+    items: list[object] = []
+    place = begin.end()
+    try:
+        while True:
+            item, end = _DECODER.raw_decode(text, place)
+            _check_levels(item, text.count("[", place, end) + text.count("{", place, end), "the body")
+            items.append(item)
+            if len(items) % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+            following = _NEXT_ITEM.match(text, end)
+            if following is None or following[1] != ",":
+                break
+            place = following.end()
+    except (ValueError, RecursionError):
+        following = None
+    return await document(request) if following is None else {name: items}
+
+
 async def json_body(request: Request) -> object:
     """Return the body as JSON, whatever its content type; Malformed if it is not JSON."""
     raw = await request.body()
@@ -221,13 +252,20 @@ def read_json(text: str, what: str) -> object:
         raise Malformed(f"{what} is not UTF-8; JSON is sent as UTF-8") from None
     except ValueError as error:
         raise Malformed(f"{what} is not JSON: {error}") from None
-    if text.count("[") + text.count("{") > _LEVELS and is_deeper(value, _LEVELS):
-        raise InvalidArgument(f"{what} is nested deeper than {_LEVELS} levels; flatten it")
+    _check_levels(value, text.count("[") + text.count("{"), what)
     return value
+
+
+def _check_levels(value: object, brackets: int, what: str) -> None:
+    if brackets > _LEVELS and is_deeper(value, _LEVELS):
+        raise InvalidArgument(f"{what} is nested deeper than {_LEVELS} levels; flatten it")
 
 
 def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not a number in JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 async def _page_turn(request: Request) -> AsyncIterator[None]:

@@ -13,9 +13,9 @@ from wakeful.api.http.dependencies import (
     IN_TURN,
     SECURED,
     CurrentPrincipal,
-    Document,
     ServiceDocument,
     ServicesDep,
+    long_list,
 )
 from wakeful.api.http.etags import CreateOnly, IfNoneMatch, JobRequest, JobRequestDep, etag, matches
 from wakeful.api.http.idempotency import IdempotencyKey, idempotency_key_of, respond_once
@@ -33,11 +33,18 @@ from wakeful.api.http.responses import (
 )
 from wakeful.errors import AlreadyExists, InvalidArgument, NotFound
 from wakeful.service.auth.access import Principal
+from wakeful.service.jobs.job_batches import check_owner, read_batch
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.job_query import LONGEST
-from wakeful.service.jobs.jobs import JobReading, read_batch
+from wakeful.service.jobs.jobs import JobReading
 from wakeful.service.report_serializers import SEARCH_RESULTS
-from wakeful.service.serializers import serialize_job, serialize_run, serialize_saved_job
+from wakeful.service.serializers import (
+    serialize_created_job,
+    serialize_job,
+    serialize_run,
+    serialize_saved_job,
+    serialize_saved_jobs,
+)
 from wakeful.service.services import Services
 from wakeful.values.ids import is_id
 from wakeful.values.json_value import Json
@@ -119,7 +126,7 @@ async def create_job(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """A name that is taken is refused. The `secret` of a webhook is returned only once."""
-    _check_agent(document, agent)
+    check_owner(document, agent)
     create = partial(services.jobs.create, principal, workspace, agent, document)
     return await respond_once(
         request, principal, workspace, create, lambda saved: _saved(services, principal, saved, created=True)
@@ -130,7 +137,7 @@ async def create_job(
     "/agents/{agent}/jobs/bulk",
     summary="Create several jobs",
     status_code=201,
-    responses=responses({201: "SavedJobs"}, *BODY, 409, 429, headers=("Idempotency-Replayed",)),
+    responses=responses({201: "SavedJobs", 204: None}, *BODY, 409, 429, headers=("Idempotency-Replayed",)),
     openapi_extra=request_body("JobBatch", {"jobs": [_EXAMPLE]}),  # type: ignore[list-item]
 )
 async def create_jobs(
@@ -139,28 +146,43 @@ async def create_jobs(
     request: Request,
     services: ServicesDep,
     principal: CurrentPrincipal,
-    body: Document,
+    brief: Annotated[
+        bool, Query(description="Return only what is new: the id, secret and warnings of each job.")
+    ] = False,
+    dry_run: Annotated[
+        bool, Query(description="Check the documents and create nothing: 204, or the errors.")
+    ] = False,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """All jobs are created in one transaction, or none. An error names the first that is refused.
+    """All jobs are created in one transaction, or none. `errors` of an error has those of all documents.
 
-    The jobs of the response are in the order of the request. Their secrets are returned only once.
+    The jobs of the response are in the order of the request. Their secrets are returned only once. The body
+    has at most 8 MB. With `dry_run`, all checks but the quotas are made, and nothing is created.
     """
-    documents = read_batch(body)
-    for document in documents:
-        _check_agent(document, agent)
-    create = partial(services.jobs.create_many, principal, workspace, agent, documents)
 
     def created(saved: Sequence[SaveResult]) -> Iterator[Json]:
-        now_ms = services.now_ms()
-        return (serialize_saved_job(principal, each, now_ms) for each in saved)
+        if brief:
+            return map(serialize_created_job, saved)
+        return serialize_saved_jobs(principal, saved, services.now_ms())
 
-    if idempotency_key_of(request) is None:
-        return await list_response({"jobs": created(await create(keyed=None))}, 201)
-    # With a key, the response is stored in the transaction, which does not wait for others.
-    return await respond_once(
-        request, principal, workspace, create, lambda saved: JsonResponse({"jobs": [*created(saved)]}, 201)
-    )
+    # A tenant that sends slowly delays only itself: the second turn begins when the body is there.
+    async with services.batches.next():
+        await request.body()
+        async with services.all_batches:
+            documents = read_batch(await long_list(request, "jobs"))
+            create = partial(services.jobs.create_many, principal, workspace, agent, documents)
+            if dry_run:
+                await create(dry_run=True)
+                return no_content()
+            if idempotency_key_of(request) is None:
+                return await list_response({"jobs": created(await create())}, 201)
+            return await respond_once(
+                request,
+                principal,
+                workspace,
+                create,
+                lambda saved: JsonResponse({"jobs": [*created(saved)]}, 201),
+            )
 
 
 @router.get(
@@ -207,7 +229,7 @@ async def upsert_job(
 
     With `dry_run`, all checks but the quotas are made, and nothing is changed.
     """
-    _check_agent(document, about.agent)
+    check_owner(document, about.agent)
     name = await _name_of(about)
     if document.get("name", name) not in (name, about.name):
         raise InvalidArgument(
@@ -231,7 +253,7 @@ async def upsert_job(
 )
 async def update_job(about: JobRequestDep, patch: ServiceDocument) -> Response:
     """Change the fields that are given and no others; null resets a field to its default."""
-    _check_agent(patch, about.agent)
+    check_owner(patch, about.agent)
     saved = await about.perform(partial(about.services.jobs.update, *about.job, patch))
     return _saved(about.services, about.principal, saved)
 
@@ -312,11 +334,3 @@ async def _create_only(
     except AlreadyExists as error:
         raise Stale(error.message) from error
     return no_content() if dry_run else _saved(about.services, about.principal, saved, created=True)
-
-
-def _check_agent(document: dict[str, object], agent: str) -> None:
-    named = document.get("agentId", document.get("agent_id"))
-    if named not in (None, agent):
-        raise InvalidArgument(
-            f"agentId: the path names '{agent[:64]}' and the document another; a job stays with its agent"
-        )

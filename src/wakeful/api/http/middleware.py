@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from wakeful.api.http.compression import compressing
 from wakeful.api.http.dependencies import IN_PROGRESS
-from wakeful.api.http.problems import MAX_BODY, TooLarge, internal_problem, problem
+from wakeful.api.http.problems import TooLarge, body_limit, internal_problem, problem
 from wakeful.engine.tracing import incoming_traceparent
 from wakeful.errors import PermissionDenied
 from wakeful.logs import get_logger
@@ -80,7 +80,8 @@ class RequestMiddleware:
             if refusal is not None:
                 await problem(*refusal, path=scope["path"])(scope, receive, respond)
             else:
-                await self._app(scope, _limited(receive), respond)
+                limit = body_limit(method, scope["path"])
+                await self._app(scope, _limited(receive, limit), respond)
         except ClientDisconnect:
             status = None
         except Exception:
@@ -142,8 +143,9 @@ def _as_get(scope: Scope, send: Send) -> tuple[Scope, Receive, Send]:
 def _refusal(scope: Scope, headers: Headers) -> tuple[int, str] | None:
     """Return the status and message of a refusal before routing, or None."""
     length = headers.get("content-length", "")
-    if length.isdecimal() and int(length[:20]) > MAX_BODY:
-        return 413, TooLarge().message
+    limit = body_limit(scope["method"], scope["path"])
+    if length.isdecimal() and int(length[:20]) > limit:
+        return 413, TooLarge(limit).message
     if "\x00" in scope["path"] or b"%00" in scope["query_string"]:
         return 400, "the URL contains a zero byte; remove it"
     try:
@@ -153,7 +155,7 @@ def _refusal(scope: Scope, headers: Headers) -> tuple[int, str] | None:
     return None
 
 
-def _limited(receive: Receive) -> Receive:
+def _limited(receive: Receive, limit: int) -> Receive:
     """Limit the body while it is received: a chunked body has no declared size."""
     size = 0
 
@@ -162,8 +164,8 @@ def _limited(receive: Receive) -> Receive:
         message = await receive()
         if message["type"] == "http.request":
             size += len(message.get("body", b""))
-            if size > MAX_BODY:
-                raise TooLarge
+            if size > limit:
+                raise TooLarge(limit)
         return message
 
     return part

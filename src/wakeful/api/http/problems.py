@@ -18,15 +18,18 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from wakeful.api.http.oauth import challenge
-from wakeful.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, WakefulError
+from wakeful.errors import FailedPrecondition, InvalidArgument, ItemError, ResourceExhausted, WakefulError
 from wakeful.job.policy import DAY_MS
 from wakeful.logs.redaction import redact
 from wakeful.service.idempotency import InvalidKey
 from wakeful.values.json_value import Json, compact
 
 PROBLEM_JSON: Final = "application/problem+json"
-#: The largest body, in bytes.
+#: The largest body, in bytes; and that of a request with many jobs.
 MAX_BODY: Final = 256 * 1024
+MAX_BATCH_BODY: Final = 8 * 1024 * 1024
+#: The end of the path of a request with many jobs.
+BATCH_PATH: Final = "/jobs/bulk"
 
 #: The status of each code. A malformed request is 400; a readable but invalid one, such as one with an
 #: unknown value of a parameter, is 422.
@@ -71,8 +74,18 @@ class Malformed(InvalidArgument):
 class TooLarge(InvalidArgument):
     """The body is too large: 413."""
 
-    def __init__(self) -> None:
-        super().__init__(f"the body has more than {MAX_BODY} bytes; store large data elsewhere")
+    def __init__(self, limit: int) -> None:
+        instead = "store large data elsewhere" if limit == MAX_BODY else "send fewer jobs at once"
+        super().__init__(f"the body has more than {limit} bytes; {instead}")
+
+
+def body_limit(method: str, path: str) -> int:
+    """Return how many bytes the body of a request may have.
+
+    >>> body_limit("POST", "/api/workspaces/default/agents/default/jobs/bulk")
+    8388608
+    """
+    return MAX_BATCH_BODY if method == "POST" and path.endswith(BATCH_PATH) else MAX_BODY
 
 
 class Stale(FailedPrecondition):
@@ -97,8 +110,9 @@ def problem(
     *,
     path: str = "",
     headers: Mapping[str, str] | None = None,
+    errors: Sequence[ItemError] = (),
 ) -> Response:
-    """Return a problem response."""
+    """Return a problem response, with the `errors` of a request with many items."""
     code = code or _CODES.get(status, "internal" if status >= 500 else "invalid-argument")
     content: dict[str, Json] = {
         "type": f"urn:wakeful:problem:{code}",
@@ -108,6 +122,11 @@ def problem(
         "code": code,
         "instance": redact(path),
     }
+    if errors:
+        content["errors"] = [
+            {"index": each.index, "field": each.field, "code": each.code, "message": each.message}
+            for each in errors
+        ]
     # The detail may quote input that is not valid Unicode.
     body = compact(content).encode(errors="backslashreplace")
     return Response(body, status, headers, media_type=PROBLEM_JSON)
@@ -138,7 +157,7 @@ async def _wakeful_error(request: Request, error: Exception) -> Response:
     if isinstance(error, ResourceExhausted) and error.daily:
         now_ms = request.app.state.services.now_ms()
         headers["Retry-After"] = str((DAY_MS - now_ms % DAY_MS) // 1000 + 1)
-    return problem(status, error.message, error.code, path=path, headers=headers)
+    return problem(status, error.message, error.code, path=path, headers=headers, errors=error.errors)
 
 
 async def _validation_error(request: Request, error: Exception) -> Response:

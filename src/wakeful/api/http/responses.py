@@ -22,7 +22,7 @@ _REASONS: Final[dict[int, str]] = {
     404: "It does not exist, or it belongs to another owner.",
     409: "The request conflicts with the present state, or the name is taken.",
     412: "`If-Match` or `If-None-Match` does not hold.",
-    413: "The body is larger than 256 KB.",
+    413: "The body is too large: more than 256 KB, or 8 MB with many jobs.",
     422: "A query parameter or a field is unknown or invalid; or the `Idempotency-Key` was used "
     "for another request.",
     429: "A quota or a budget is used up, or the limit of connections or requests is reached.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -12,8 +12,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from wakeful.cli.arguments import CreateAgent, now_ms, read_text
-from wakeful.cli.concurrency import batches, for_each, gather, raise_if_unreachable
+from wakeful.cli.concurrency import batches, gather
 from wakeful.cli.exit_codes import DRIFT, OK, exit_code
+from wakeful.cli.new_jobs import check_documents, create_together, group_new_jobs
 from wakeful.cli.output import field_lines, full_name, print_error
 from wakeful.cli.session import CliSession, command
 from wakeful.cli.unknown_names import UnknownName
@@ -73,7 +74,8 @@ def register(app: typer.Typer) -> None:
         before = await s.out.wait_for(s.client.list_every_job())
         errors = [*manifest.errors, *await _agent_errors(s, manifest, before, create_agent)]
         changes, wrong = plan_jobs(manifest, before, now_ms=now_ms(), prune=prune, agent=s.agent)
-        refused_by_server = await _validate(s, manifest.jobs)
+        existing = {(job["agentId"], job["name"]) for job in before}
+        refused_by_server = await _validate(s, manifest.jobs, existing)
         known = {error.position for error in refused_by_server}
         errors += refused_by_server + [error for error in wrong if error.position not in known]
         if errors:
@@ -118,9 +120,10 @@ def register(app: typer.Typer) -> None:
         if not refused:
             changing = any(each.kind != "unchanged" for each in changes)
             return DRIFT if dry_run and changing else OK
-        for change, error in refused:
-            was = "may not have been" if error.code == Unavailable.code else "was not"
-            print_error(f"job '{change.name}' {was} applied: {error.message}")
+        for error, names in _group_by_error(refused):
+            not_done = "may not have been" if error.code == Unavailable.code else "was not"
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            print_error(f"job '{names[0]}'{more} {not_done} applied: {error.message}")
         if untried:
             print_error(f"not tried: {', '.join(change.name for change in untried)}")
         were = "was" if len(changes) == 1 else "were"
@@ -146,12 +149,13 @@ async def _agent_errors(
     return []
 
 
-async def _validate(s: CliSession, jobs: Sequence[ManifestJob]) -> list[ManifestError]:
+async def _validate(
+    s: CliSession, jobs: Sequence[ManifestJob], existing: Collection[tuple[str, str]]
+) -> list[ManifestError]:
     """Return the errors that the server finds in the documents of the file."""
     from wakeful.cli.manifest import job_errors
 
-    _, failed = await for_each(jobs, lambda job: s.client.check_job(job.agent, job.document))
-    raise_if_unreachable(error for _, error in failed)
+    failed = await check_documents(s, jobs, lambda job: (job.agent, job.name) not in existing)
     return [each for job, error in failed for each in job_errors(job, error)]
 
 
@@ -207,14 +211,26 @@ async def _apply(
 ) -> tuple[list[ManifestChange], list[tuple[ManifestChange, WakefulError]], list[ManifestChange]]:
     """Save the file's jobs, then delete the pruned ones; stop at the first batch with a refusal.
 
-    Returns the changes done, refused and not tried. `saved` receives the saved jobs, and `warnings` what
-    the deletions mean for jobs that are left.
+    New jobs come first, many in one request; if that is refused, each is saved alone. Returns the changes
+    done, refused and not tried. `saved` receives the saved jobs, and `warnings` what the deletions mean for
+    jobs that are left.
     """
     changes = [change for step in steps for change in step]
     done: list[ManifestChange] = []
     refused: list[tuple[ManifestChange, WakefulError]] = []
     with s.out.show_progress("applying", len(changes)) as count:
-        for batch in (batch for step in steps for batch in batches(step)):
+        for group in group_new_jobs([change for change in changes if change.kind == "created"]):
+            try:
+                created = await create_together(s, group)
+            except WakefulError as error:
+                refused = [(change, error) for change in group]
+                break
+            if created is not None:
+                done += group
+                saved |= {(job["agentId"], job["name"]): job for job in created}
+                count(len(group))
+        left = [[each for each in step if (each.agent, each.name) not in saved] for step in steps]
+        for batch in (batch for step in left for batch in batches(step) if not refused):
             results = await gather(_send(s, change) for change in batch)
             refused = _find_refused(batch, results)
             for change, result in zip(batch, results, strict=True):
@@ -227,7 +243,20 @@ async def _apply(
             if refused:
                 break
             count(len(batch))
-    return done, refused, list(changes[len(done) + len(refused) :])
+    tried = {id(change) for change in done} | {id(change) for change, _ in refused}
+    places = {id(change): place for place, change in enumerate(changes)}
+    done.sort(key=lambda change: places[id(change)])
+    return done, refused, [change for change in changes if id(change) not in tried]
+
+
+def _group_by_error(
+    refused: Sequence[tuple[ManifestChange, WakefulError]],
+) -> Iterable[tuple[WakefulError, list[str]]]:
+    """Return each error with the names of the jobs that have it."""
+    names: dict[int, tuple[WakefulError, list[str]]] = {}
+    for change, error in refused:
+        names.setdefault(id(error), (error, []))[1].append(change.name)
+    return names.values()
 
 
 def _find_refused(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import platform
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from wakeful.cli import exit_codes
 from wakeful.cli.arguments import CreateAgent, json_argument, now_ms
-from wakeful.cli.concurrency import for_each, raise_if_unreachable
+from wakeful.cli.concurrency import raise_if_unreachable
 from wakeful.cli.importers.entries import STDIN, ImportEntry, ReadResult, Remark
 from wakeful.cli.importers.planner import (
     ENTRY_LABEL,
@@ -27,6 +27,7 @@ from wakeful.cli.importers.planner import (
     plan,
     read_source,
 )
+from wakeful.cli.new_jobs import check_documents, create_together, group_new_jobs
 from wakeful.cli.output import Cell, escape, first_line, table
 from wakeful.cli.session import CliSession
 from wakeful.cli.times import local_zone
@@ -156,11 +157,12 @@ async def run_import(s: CliSession, reading: ReadResult, kind: str, given: Impor
     )
     if planned:
         await s.check_agents(*sorted({each.agent for each in planned}), create=given.create_agent)
-    outcome = await _check(s, planned)
+    known = {(job.agent, job.name) for job in existing}
+    outcome = await _check(s, planned, known)
     outcome.refused = [*refused, *outcome.refused]
     try:
         if not given.dry_run:
-            await _save(s, outcome)
+            await _save(s, outcome, known)
     finally:  # also if the server is lost on the way: secrets of new jobs are not shown again
         notes = [*reading.notes, *(_user_notes(outcome.accepted) if given.as_commands else [])]
         absent = absent_jobs(planned, existing, kind)
@@ -191,21 +193,32 @@ def _of_agent(entry: ImportEntry, agent: str) -> ImportEntry:
     )
 
 
-async def _check(s: CliSession, planned: Sequence[PlannedJob]) -> _Outcome:
-    """Have the server check the documents."""
-    done, failed = await s.out.wait_for(
-        for_each(planned, lambda each: s.client.check_job(each.agent, each.document))
-    )
-    raise_if_unreachable([error for _, error in failed])
-    refused = [_remark(each, error) for each, error in failed]
-    return _Outcome([each for each, _ in done], refused)
+async def _check(
+    s: CliSession, planned: Sequence[PlannedJob], known: Collection[tuple[str, str]]
+) -> _Outcome:
+    """Have the server check the documents; `known` are the jobs that exist."""
+    failed = await check_documents(s, planned, lambda each: (each.agent, each.name) not in known)
+    refused = {id(each) for each, _ in failed}
+    accepted = [each for each in planned if id(each) not in refused]
+    return _Outcome(accepted, [_remark(each, error) for each, error in failed])
 
 
-async def _save(s: CliSession, outcome: _Outcome) -> None:
-    """Save the accepted jobs. What the server refuses only now, such as a used-up quota, is refused too."""
+async def _save(s: CliSession, outcome: _Outcome, known: Collection[tuple[str, str]]) -> None:
+    """Save the accepted jobs. What the server refuses only now, such as a used-up quota, is refused too.
+
+    New jobs come first, many in one request; if that is refused, each is saved alone.
+    """
     accepted, outcome.accepted = outcome.accepted, []
     with s.out.show_progress("importing", len(accepted)) as step:
+        for group in group_new_jobs([each for each in accepted if (each.agent, each.name) not in known]):
+            created = await create_together(s, group)
+            if created is not None:
+                outcome.accepted += group
+                outcome.saved |= {(job["agentId"], job["name"]): job for job in created}
+                step(len(group))
         for each in accepted:
+            if (each.agent, each.name) in outcome.saved:
+                continue
             try:
                 saved, _ = await s.out.wait_for(s.client.save_job(each.agent, each.document))
             except WakefulError as error:
@@ -215,6 +228,8 @@ async def _save(s: CliSession, outcome: _Outcome) -> None:
                 outcome.accepted.append(each)
                 outcome.saved[each.agent, each.name] = saved
             step(1)
+    places = {id(each): place for place, each in enumerate(accepted)}
+    outcome.accepted.sort(key=lambda each: places[id(each)])
 
 
 def _remark(planned: PlannedJob, error: WakefulError) -> Remark:

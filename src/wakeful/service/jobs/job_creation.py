@@ -14,14 +14,22 @@ from weakref import WeakValueDictionary
 
 from wakeful.document import read_definition
 from wakeful.engine.calendar_loader import compute_ticks, excludes_something, has_calendar
-from wakeful.errors import AlreadyExists, InvalidArgument, Unavailable
-from wakeful.job.job import Definition, JobRecord, check_slug
+from wakeful.errors import AlreadyExists, Unavailable
+from wakeful.job.job import Definition, InvalidChain, JobRecord, check_slug
 from wakeful.job.start_rules import NOTHING, Requirement
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import JobContext
 from wakeful.service.auth.agent_policy import check_not_internal, check_not_reserved
 from wakeful.service.auth.masking import unmask
 from wakeful.service.batcher import Batcher
+from wakeful.service.jobs.job_batches import (
+    DOCUMENT_ERRORS,
+    check_owner,
+    describe_batch,
+    find_conflicts,
+    join_errors,
+    split_error,
+)
 from wakeful.service.jobs.job_editor import (
     JobDependencies,
     JobEditor,
@@ -45,7 +53,7 @@ from wakeful.store.idempotency import Keyed, is_claiming
 from wakeful.store.row_mapping import job_from_row
 from wakeful.store.rows import JobRow
 from wakeful.values.bounded_cache import bypass
-from wakeful.values.json_value import Json, compact
+from wakeful.values.json_value import compact
 
 #: How many documents are read before other requests have a turn.
 _AT_ONCE: Final = 50
@@ -128,35 +136,54 @@ class JobCreator(JobEditor):
         agent: str,
         documents: Sequence[Mapping[str, object]],
         *,
+        dry_run: bool = False,
         keyed: Keyed[Sequence[SaveResult]] | None = None,
     ) -> Sequence[SaveResult]:
-        """Create many jobs in one transaction, all or none, with one audit entry."""
+        """Create many jobs in one transaction, all or none, with one audit entry.
+
+        An error has the errors of all documents (`errors`). `dry_run` is as in `upsert`.
+        """
         await self._accounts.authorize(principal, "job.write", workspace, agent)
         call = await self._origins.call(principal, workspace, agent)
         charge = call.charge if call else None
 
         async def create(context: JobContext) -> Sequence[SaveResult]:
-            await self._read_calendars(context, documents)
+            made: dict[int, SaveResult] = {}
+            errors = []
             now_ms = self._clock.now_ms()
-            made = []
-            for number, document in enumerate(documents):
-                if number % _AT_ONCE == _AT_ONCE - 1:
+            for index, document in enumerate(documents):
+                if index % _AT_ONCE == _AT_ONCE - 1:
                     await asyncio.sleep(0)  # other requests have a turn
                 try:
-                    made.append(self._new_job(principal, context, document, now_ms, call))
-                except InvalidArgument as error:
-                    raise type(error)(f"jobs[{number}]: {error.message}") from error
-            saved = await self._with_warnings(context, made)
-            if saved:
-                about: dict[str, Json] = {
-                    "count": len(saved),
-                    "first": saved[0].row.name,
-                    "last": saved[-1].row.name,
-                }
-                entry = principal.entry(workspace, "job.create-many", agent, compact(about))
-                rows, agents = [each.row for each in saved], {(workspace, agent): context.inherited}
-                response: Keyed[None] | None = keyed.of(lambda _: saved) if keyed else None
-                await self._store.create_jobs(rows, [entry], self._allowance, response, agents, charge)
+                    check_owner(document, agent)
+                    if excludes_something(document):
+                        await self._read_calendars(context, [document])
+                    made[index] = self._new_job(principal, context, document, now_ms, call)
+                except DOCUMENT_ERRORS as error:
+                    errors += split_error(index, error)
+            rows = {index: each.row for index, each in made.items()}
+            if errors or dry_run:
+                errors += await find_conflicts(self._store, workspace, agent, rows)
+            if errors:
+                raise join_errors(errors)
+            saved = await self._with_warnings(context, [*made.values()])
+            if dry_run or not saved:
+                return saved
+            entry = principal.entry(
+                workspace, "job.create-many", agent, compact(describe_batch(rows.values()))
+            )
+            response: Keyed[None] | None = None
+            if keyed is not None:  # not in the transaction, which others wait for
+                stored = await asyncio.to_thread(keyed.render, saved)
+                response = Keyed(keyed.workspace, keyed.key, keyed.fingerprint, lambda _: stored)
+            agents = {(workspace, agent): context.inherited}
+            try:
+                await self._store.create_jobs(
+                    [*rows.values()], [entry], self._allowance, response, agents, charge
+                )
+            except (AlreadyExists, InvalidChain) as error:
+                errors = await find_conflicts(self._store, workspace, agent, rows)
+                raise (join_errors(errors) if errors else error) from error
             return saved
 
         return await self._accounts.with_context(workspace, check_slug(agent, "agent"), create)
@@ -237,7 +264,9 @@ class JobCreator(JobEditor):
         alone = await missing_upstream(self._store, [each.row for each in saved])
         met: set[Requirement] = {NOTHING}
         warned = []
-        for each in saved:
+        for number, each in enumerate(saved, 1):
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
             row = each.row
             found = waits_for_approval(row) + needs_trigger_url(row) + alone.get(row.name, ())
             if week is not None:

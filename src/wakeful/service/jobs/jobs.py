@@ -6,7 +6,7 @@ Every call is authorized and checked whole before anything changes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -41,25 +41,8 @@ _LARGE: Final = 16_384
 MOST_COUNTED: Final = 1_000
 #: The number of runs that are returned with a job.
 LAST_RUNS: Final = 5
-#: How many jobs one request creates.
-MAX_BATCH: Final = 1_000
 
 log = get_logger("wakeful.service")
-
-
-def read_batch(document: Mapping[str, object]) -> list[dict[str, object]]:
-    """Return the documents of the jobs that a request creates.
-
-    >>> read_batch({"jobs": [{"name": "digest"}]})
-    [{'name': 'digest'}]
-    """
-    jobs = document.get("jobs")
-    if not isinstance(jobs, list) or not 1 <= len(jobs) <= MAX_BATCH:
-        raise InvalidArgument(f"jobs: write a list of 1 to {MAX_BATCH} jobs")
-    for number, job in enumerate(jobs):
-        if not isinstance(job, dict):
-            raise InvalidArgument(f"jobs[{number}]: write an object with a name and a schedule")
-    return jobs
 
 
 class JobReading(NamedTuple):

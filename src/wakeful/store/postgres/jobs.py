@@ -40,7 +40,7 @@ from wakeful.store.quotas import (
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sql import accounts, prechecks
 from wakeful.store.sql.incidents import close_of_jobs
-from wakeful.store.sql.jobs import job
+from wakeful.store.sql.jobs import find_name_conflict
 from wakeful.store.sql.new_runs import check_written
 from wakeful.values.clock import Clock
 from wakeful.values.ids import is_id
@@ -261,16 +261,17 @@ async def create_jobs(
     agents: Mapping[tuple[str, str], Inherited] | None = None,
 ) -> None:
     await hold_agents(db, now_ms, owners(jobs), agents)
+    # In one order: of two transactions with the same names, one waits for the other and not both.
+    ordered = sorted(jobs, key=lambda new: new.key)
     try:
         async with savepoint(db):  # the transaction continues after a conflict
-            await db.execute(sql.CREATE_JOBS, jobs)
+            for start in range(0, len(ordered), _PAGE):
+                await db.execute(sql.CREATE_JOBS, ordered[start : start + _PAGE])
     except UniqueViolationError as error:
-        seen = set()
-        for new in jobs:
-            if new.key in seen or await job(PostgresSession(db), *new.key) is not None:
-                raise _name_taken(new) from error
-            seen.add(new.key)
-        raise
+        taken = await find_name_conflict(PostgresSession(db), jobs)
+        if taken is None:
+            raise
+        raise _name_taken(taken) from error
     if allowance is not None:
         await charge(db, now_ms, jobs, allowance)
     events.record_changed_jobs((new.id, *new.key) for new in jobs)

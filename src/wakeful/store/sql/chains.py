@@ -21,13 +21,15 @@ from wakeful.values.ids import first_id, is_id
 #: transaction: with more of them, other tenants would wait for it.
 MOST_FOLLOWERS: Final = 1_000
 MOST_FOLLOW_UPS: Final = 1_000
-#: jobs_after: a range of it
-COUNT_FOLLOWERS: Final = """
-    SELECT count(*) FROM (
+#: jobs_after: a range of it for each of the jobs
+MOST_FOLLOWED: Final = """
+    SELECT u.name FROM unnest($3::text[]) u (name)
+    WHERE (SELECT count(*) FROM (
         SELECT 1 FROM jobs j
-        WHERE j.workspace = $1 AND j.agent = $2 AND j.after_job = $3 AND j.after_job IS NOT NULL
+        WHERE j.workspace = $1 AND j.agent = $2 AND j.after_job = u.name AND j.after_job IS NOT NULL
             AND j.deleted_at IS NULL
-        LIMIT $4) f"""
+        LIMIT $4 + 1) f) > $4
+    LIMIT 1"""
 #: jobs_after: a range of it
 FOLLOWERS: Final = """
     SELECT j.name FROM jobs j
@@ -115,13 +117,13 @@ async def check(session: SqlSession, written: Sequence[JobRow]) -> None:
         after = await jobs_before(session, workspace, agent, starts)
         for name in starts:
             check_chain(name, after)
-        for upstream in sorted({after[name] or "" for name in starts}):
-            found = await session.value(COUNT_FOLLOWERS, workspace, agent, upstream, MOST_FOLLOWERS + 1)
-            if found > MOST_FOLLOWERS:
-                raise ResourceExhausted(
-                    f"after: {MOST_FOLLOWERS} jobs come after '{upstream}' already, which is the most; let "
-                    "one of them start the others"
-                )
+        upstream = sorted({after[name] or "" for name in starts})
+        full = await session.value(MOST_FOLLOWED, workspace, agent, upstream, MOST_FOLLOWERS)
+        if full is not None:
+            raise ResourceExhausted(
+                f"after: {MOST_FOLLOWERS} jobs come after '{full}' already, which is the most; let one of "
+                "them start the others"
+            )
 
 
 async def jobs_before(

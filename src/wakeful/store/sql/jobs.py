@@ -7,6 +7,7 @@ not an error.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
@@ -61,6 +62,10 @@ ANY_JOB_BY_ID: Final = read_jobs("j.id = $1")
 JOB_BY_ID: Final = read_jobs("j.id = $1 AND j.deleted_at IS NULL")
 #: the primary key, once for each
 JOBS_BY_IDS: Final = read_jobs("j.id = ANY($1::uuid[]) AND j.deleted_at IS NULL")
+#: jobs_name, once for each
+TAKEN_NAMES: Final = """
+    SELECT j.name FROM jobs j
+    WHERE j.workspace = $1 AND j.agent = $2 AND j.name = ANY($3::text[]) AND j.deleted_at IS NULL"""
 #: jobs_schedule: a range of it, in its order
 SCHEDULES: Final = read_jobs(
     "j.instance_id = $1 AND j.deleted_at IS NULL",
@@ -290,6 +295,28 @@ async def job(session: SqlSession, workspace: str, agent: str, name: str) -> Job
     """Return the job of that name, unless deleted."""
     row = await session.row(JOB, workspace, agent, name)
     return None if row is None else job_row(row)
+
+
+async def taken_names(session: SqlSession, workspace: str, agent: str, names: Sequence[str]) -> set[str]:
+    """Return those of these names that jobs of the agent have."""
+    return set(await session.column(TAKEN_NAMES, workspace, agent, list(names)))
+
+
+async def find_name_conflict(session: SqlSession, new: Sequence[JobRow]) -> JobRow | None:
+    """Return the first of these new jobs whose name another of them, or an existing job, has."""
+    names: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for row in new:
+        names[row.workspace, row.agent].append(row.name)
+    seen = {
+        (*owner, name)
+        for owner, wanted in names.items()
+        for name in await taken_names(session, *owner, wanted)
+    }
+    for row in new:
+        if row.key in seen:
+            return row
+        seen.add(row.key)
+    return None
 
 
 async def job_by_id(session: SqlSession, job_id: str, deleted: bool = False) -> JobRow | None:

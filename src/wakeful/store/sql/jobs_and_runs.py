@@ -86,6 +86,10 @@ class SqlJobsAndRuns(SqlBase):
 
         await self._record(Recorded(entries, always, keyed, charge), create)
 
+    async def taken_names(self, workspace: str, agent: str, names: Sequence[str]) -> set[str]:
+        """Return those of these names that jobs of the agent have."""
+        return await self._read(job_reads.taken_names, workspace, agent, names)
+
     async def job(self, workspace: str, agent: str, name: str) -> JobRow | None:
         """Return the job of that name, unless deleted."""
         return await self._read(job_reads.job, workspace, agent, name)

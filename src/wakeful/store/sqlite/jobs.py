@@ -29,7 +29,7 @@ from wakeful.store.quotas import (
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sql import accounts, prechecks
 from wakeful.store.sql.incidents import close_of_jobs
-from wakeful.store.sql.jobs import job, job_by_id, job_row, jobs_by_ids
+from wakeful.store.sql.jobs import find_name_conflict, job_by_id, job_row, jobs_by_ids
 from wakeful.store.sql.new_runs import check_written
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents, begin_again
@@ -124,12 +124,10 @@ async def create_jobs(
         sql.CREATE_JOB.execute(db, jobs)
     except sqlite3.IntegrityError as error:
         begin_again(db)
-        seen = set()
-        for new in jobs:
-            if new.key in seen or await job(SqliteSession(db), *new.key) is not None:
-                raise _name_taken(new) from error
-            seen.add(new.key)
-        raise
+        taken = await find_name_conflict(SqliteSession(db), jobs)
+        if taken is None:
+            raise
+        raise _name_taken(taken) from error
     if allowance is not None:
         charge(db, now_ms, jobs, allowance)
     events.record_changed_jobs((new.id, *new.key) for new in jobs)

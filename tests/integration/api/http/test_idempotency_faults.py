@@ -131,8 +131,11 @@ async def _three_times(
     return first, again, await ask("POST", path, body, headers=_KEY)
 
 
+@pytest.mark.parametrize("number", [None, 300])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_retry_after_a_process_is_killed_at_commit_on_sqlite(tmp_path: Path, when: str) -> None:
+def test_a_retry_after_a_process_is_killed_at_commit_on_sqlite(
+    tmp_path: Path, when: str, number: int | None
+) -> None:
     machine = Machine(tmp_path)
     arguments = ["serve", "--dev", "--port", "0", "--db", str(tmp_path / "a.db"), "--json"]
     key = ""
@@ -149,7 +152,7 @@ def test_a_retry_after_a_process_is_killed_at_commit_on_sqlite(tmp_path: Path, w
             about = first_json(process)
             key = Path(about["keyFile"]).read_text().strip()
             with pytest.raises((URLError, ConnectionError)):
-                _post(about["url"], key)
+                _post(about["url"], key, number)
             assert process.wait(PATIENCE) == -9
         finally:
             process.kill()
@@ -159,10 +162,11 @@ def test_a_retry_after_a_process_is_killed_at_commit_on_sqlite(tmp_path: Path, w
     second = machine.start(*arguments)
     try:
         url = first_json(second)["url"]
-        headers, created = _post(url, key)
+        headers, created = _post(url, key, number)
         assert headers.get("idempotency-replayed") == ("true" if when == "after" else None)
-        assert created["secret"].startswith("whsec_")
-        headers, again = _post(url, key)
+        jobs = [created] if number is None else created["jobs"]
+        assert len({job["secret"] for job in jobs}) == (number or 1)
+        headers, again = _post(url, key, number)
         assert headers["idempotency-replayed"] == "true"
         assert again == created
     finally:
@@ -172,10 +176,12 @@ def test_a_retry_after_a_process_is_killed_at_commit_on_sqlite(tmp_path: Path, w
         second.wait(PATIENCE)
 
 
-def _post(url: str, key: str) -> tuple[dict[str, str], Any]:
+def _post(url: str, key: str, number: int | None) -> tuple[dict[str, str], Any]:
+    """Create a job, or so many in one request."""
+    jobs = {"jobs": [{**_JOB, "name": f"job-{each}"} for each in range(number or 0)]}
     request = Request(
-        url + JOBS,
-        json.dumps(_JOB).encode(),
+        url + JOBS + ("" if number is None else "/bulk"),
+        json.dumps(_JOB if number is None else jobs).encode(),
         {**_KEY, "Authorization": f"Bearer {key}", "Content-Type": "application/json"},
     )
     with urlopen(request, timeout=60) as response:

@@ -13,6 +13,7 @@ from wakeful.api.http.schemas.parts import (
     OBJECT,
     SLUG,
     TEXT,
+    WHOLE,
     Schema,
     list_of,
     or_null,
@@ -36,7 +37,24 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "detail": {"type": "string", "description": "What is wrong, and what to do."},
             "code": ref("ErrorCode"),
             "instance": TEXT,
+            "errors": {
+                **list_of(
+                    response(
+                        {
+                            "index": {**WHOLE, "description": "The place of the item in the list, from 0."},
+                            "field": {
+                                **or_null(TEXT),
+                                "description": "The field that is wrong, such as `target.url`.",
+                            },
+                            "code": ref("ErrorCode"),
+                            "message": {"type": "string", "description": "What is wrong, and what to do."},
+                        }
+                    )
+                ),
+                "description": "All errors of a request with many items.",
+            },
         },
+        "errors",
         about="An error (RFC 9457).",
     ),
     "Health": response({"status": TEXT}),

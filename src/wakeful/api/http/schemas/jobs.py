@@ -17,6 +17,7 @@ from wakeful.api.http.schemas.parts import (
     DURATION,
     OBJECT,
     READ_ONLY,
+    SECRET,
     SLUG,
     TEXT,
     TIME,
@@ -36,13 +37,15 @@ from wakeful.api.http.schemas.resources import schema_of_class
 from wakeful.document.fields import DECLARED, MAX_URL, OTHER, RESPONSE_ONLY, Field
 from wakeful.document.guards import LONGEST_NAME, MANUAL, MAX_NAMES
 from wakeful.document.kinds import LONGEST_LABEL, MAX_LABELS, milliseconds
+from wakeful.model import job as model_job
 from wakeful.model import operations
 from wakeful.schedule.calendars import MAX_ENTRIES
 from wakeful.schedule.schedules import LONGEST_TEXT, SHORTEST_INTERVAL_MS
 from wakeful.service.jobs import schedule_previews, target_tests
+from wakeful.service.jobs.job_batches import MAX_BATCH
 from wakeful.service.jobs.job_query import CHOICES, MAX_JOBS, MAX_LABEL_FILTERS
 from wakeful.service.jobs.job_query import LONGEST as LONGEST_FILTER
-from wakeful.service.jobs.jobs import MAX_BATCH, MOST_COUNTED
+from wakeful.service.jobs.jobs import MOST_COUNTED
 from wakeful.service.jobs.pauses import MAX_NOTE
 from wakeful.values.duration import LONGEST
 from wakeful.values.instants import LATEST_MS
@@ -255,7 +258,15 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "jobs",
         about="Jobs to create, all or none.",
     ),
-    "SavedJobs": response({"jobs": list_of(ref("SavedJob"))}, about="Jobs that were created."),
+    "CreatedJob": response(
+        {**schema_of_class(model_job.JobId)["properties"], "secret": SECRET, "warnings": WARNINGS},
+        "secret",
+        "warnings",
+        about="What a caller does not know of a job that was created with others.",
+    ),
+    "SavedJobs": response(
+        {"jobs": list_of({"anyOf": [ref("SavedJob"), ref("CreatedJob")]})}, about="Jobs that were created."
+    ),
     "NamedJobDocument": request(_OPTIONAL, about="A job; its name is in the path."),
     "JobPatch": request(_OPTIONAL, about="The fields to change; null resets a field to its default."),
     "RunRequest": request(_RUN),
