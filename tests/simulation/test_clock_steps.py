@@ -18,6 +18,7 @@ from tests.simulation.virtual_loop import FalseClock, VirtualLoop, run_virtually
 from tests.simulation.world import World, takes
 from tests.support.effort import part
 from tests.support.factories import asked, given_job, over
+from tests.support.pull_runs import claim_pairs
 from tests.support.sqlite_files import fresh_file
 from wakeful.engine.history import Pruner
 from wakeful.store.sqlite import SqliteStore
@@ -103,7 +104,7 @@ async def test_the_lease_of_an_executor_neither_ends_nor_lasts_longer_because_of
     await world.sleep(2 * LEASE_S)  # runs that were claimed before a start are spared
     await world.trigger(job)
     store = world._client
-    ((taken, _),) = await store.claim(world.clock.now_ms(), "executor", "default", None, None, 1)
+    ((taken, _),) = await claim_pairs(store, world.clock.now_ms(), "executor", "default", None, None, 1)
 
     async def work(seconds: float) -> None:
         for _ in range(round(seconds / 10)):

@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.support.databases import Database
 from tests.support.factories import alone
+from tests.support.pull_runs import claim_pairs
 from tests.support.services import job_service
 from wakeful.engine.in_flight import Lease
 from wakeful.engine.launcher_registry import LauncherRegistry
@@ -148,7 +149,7 @@ class Timeline:
     async def fail(self) -> None:
         """Let a waiting run fail, which disables the job."""
         before, now_ms = await self.job(), self.clock.ms
-        for taken, _ in await self.store.claim(now_ms, "w", "default", None, None, 1):
+        for taken, _ in await claim_pairs(self.store, now_ms, "w", "default", None, None, 1):
             self._tell(f"the run of {taken.scheduled_ms} fails")
             outcome = Finished(taken.id, taken.job_id, taken.attempt, "failed", now_ms, now_ms, error="no")
             assert await self.store.finish("w", [outcome._replace(disable_job="failed")], alone)

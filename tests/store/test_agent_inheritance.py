@@ -10,6 +10,7 @@ import pytest
 from tests.support.databases import Database
 from tests.support.factories import DAY, MINUTE, NOW, FalseClock, alone, ended, fire, look_at_job, ticks_of
 from tests.support.notifications import NotificationRecorder
+from tests.support.pull_runs import claim_pairs
 from wakeful import Wakeful
 from wakeful.errors import FailedPrecondition
 from wakeful.launch.secrets import ROTATION_MS, Keyring, read_secret
@@ -230,9 +231,9 @@ async def test_waiting_runs_move_with_their_jobs_to_the_new_target(
     clock.ms = NOW + MINUTE
     for name in ("job-0", "job-1", "job-2", "own"):
         await app.services.jobs.trigger(LOCAL, *WHERE, name)
-    assert len(await store.claim(clock.ms, "w", "default", None, None, 1)) == 1
+    assert len(await claim_pairs(store, clock.ms, "w", "default", None, None, 1)) == 1
     await put(app, target=HOOK)
-    assert await store.claim(clock.ms, "w", "default", None, None, 10) == []
+    assert await claim_pairs(store, clock.ms, "w", "default", None, None, 10) == []
     taken = await store.take(clock.ms, "w", {"cron": 10})
     assert len(taken) == 3, "the two that waited, and that of the job with a target of its own"
     assert all("a.example" in run.work for run in taken)

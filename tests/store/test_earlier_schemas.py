@@ -11,6 +11,7 @@ from tests.support.databases import Database, SqliteDatabase
 from tests.support.earlier_schemas import FIRST, FIXTURES, Rows, at_schema, tables_of
 from tests.support.effort import part
 from tests.support.factories import DAY, alone, ended, look, plan_of, tick
+from tests.support.pull_runs import claim_pairs
 from wakeful import Wakeful
 from wakeful.service.auth.access import LOCAL
 from wakeful.store.migrations import load
@@ -57,7 +58,7 @@ async def test_jobs_can_be_read_and_waiting_runs_continue(database: Database, nu
     runs = await store.runs(RunFilter("default", limit=100))
     assert {run.job_name for run in runs if run.state == "failed"} == {"final", "hook"}
     now_ms = max(run.created_ms for run in runs) + 1
-    ((claimed, _),) = await store.claim(now_ms, "gpu", "default", None, None, 9)
+    ((claimed, _),) = await claim_pairs(store, now_ms, "gpu", "default", None, None, 9)
     assert claimed.job_name == "then"
     assert await store.complete_run(ended(claimed, output="done"), alone)
     assert (await look(store, claimed)).state == "succeeded"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.store.test_audit import actions, entry
 from tests.support.factories import NOW, SECOND, alone, asked, ended, held, jobless, look
 from tests.support.notifications import NotificationRecorder
-from tests.support.pull_runs import HOUR, ME, YOU, claim, new_job, pulled, refuse, retry_later
+from tests.support.pull_runs import HOUR, ME, YOU, claim, claim_pairs, new_job, pulled, refuse, retry_later
 from wakeful.store.changelog import claim_topic
 from wakeful.store.port import Store
 from wakeful.store.rows import AttemptView, JobChange, Move, UnfinishedRun, WorkflowRow
@@ -201,15 +201,15 @@ async def test_an_executor_returns_all_that_a_claim_gave_it(store: Store) -> Non
     digest = await new_job(store)
     first, second, again = pulled(digest), pulled(digest), pulled(digest)
     await store.add_runs([first, second])
-    await store.claim(NOW, ME, "default", None, None, 10, "a")
+    await claim_pairs(store, NOW, ME, "default", None, None, 10, "a")
     await store.add_runs([again])
-    await store.claim(NOW, ME, "default", None, None, 10, "b")
+    await claim_pairs(store, NOW, ME, "default", None, None, 10, "b")
     await store.finish(ME, [ended(second)], alone)
     assert await release(store, claim_id="a", worker=YOU) == set()
     assert await release(store, claim_id="a", agent="ada") == set()
     assert await release(store, (first.id, 1), claim_id="a") == {first.id}
     assert await release(store, claim_id="a") == set()
-    await store.claim(NOW + SECOND, ME, "default", None, None, 10, "c")
+    await claim_pairs(store, NOW + SECOND, ME, "default", None, None, 10, "c")
     assert await release(store, claim_id="a") == set(), "another claim has it"
     assert (await look(store, again)).state == "running"
 
@@ -217,7 +217,7 @@ async def test_an_executor_returns_all_that_a_claim_gave_it(store: Store) -> Non
 async def test_a_returned_claim_is_published(store: Store, recorder: NotificationRecorder) -> None:
     run = pulled(await new_job(store))
     await store.add_runs([run])
-    await store.claim(NOW, ME, "default", None, None, 10, "a")
+    await claim_pairs(store, NOW, ME, "default", None, None, 10, "a")
     assert await release(store, claim_id="a") == {run.id}
     over = claim_topic("default", ME, "a")
     assert {"runs", over} <= await recorder.next_event("runs", over)

@@ -17,7 +17,7 @@ from tests.support.effort import part
 from tests.support.factories import NOW, alone, asked, asleep, ended, fire, held, job, look
 from tests.support.instances import HAS_REPORT, LANES, MAILBOX, agent_class, arrival, done
 from tests.support.interruptions import cancel_at_each_await
-from tests.support.pull_runs import ME, YOU, new_job, pulled
+from tests.support.pull_runs import ME, YOU, claim_pairs, new_job, pulled
 from tests.support.waiting import PATIENCE, eventually
 from wakeful.errors import Unavailable
 from wakeful.run.run import NewRun
@@ -54,7 +54,7 @@ class _Work:
         pull, claimed = pulled(of), pulled(of)
         await other.add_runs([prefetched, claimed])
         await other.take(NOW, ME, {}, prefetch=FREE)
-        await other.claim(NOW, ME, "default", None, None, 10, _SECOND_CLAIM)
+        await claim_pairs(other, NOW, ME, "default", None, None, 10, _SECOND_CLAIM)
         await other.create_jobs([job(f"due-{self._made}")])
         await other.add_runs([waits, pull, held(mine, ME), held(reported, ME)])
         await other.finish(ME, [report(await look(other, reported))], alone)
@@ -75,7 +75,7 @@ class _Work:
         await self.store.take(NOW, ME, {}, HAS_REPORT, LANES)
 
     async def claim(self) -> None:
-        await self.store.claim(NOW, ME, "default", None, None, 10)
+        await claim_pairs(self.store, NOW, ME, "default", None, None, 10)
 
     async def release_claims(self) -> None:
         await self.store.release_claims(NOW, "default", ME, (), _SECOND_CLAIM)
@@ -107,7 +107,7 @@ class _Work:
             await other.finish(ME, [ended(run) for run in self._runs if run is not self._runs[3]], alone)
             await other.release(ME, NOW)
             await self._verify(other, YOU, NOW + LEASE)
-            claimed = await other.claim(NOW, YOU, "default", None, None, 10)
+            claimed = await claim_pairs(other, NOW, YOU, "default", None, None, 10)
             await other.finish(YOU, [ended(run) for run, _ in claimed], alone)
             (received,) = await other.send([self._signal], MAILBOX)
             # One signal of an instance at a time.

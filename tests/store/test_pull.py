@@ -30,6 +30,7 @@ from tests.support.notifications import NotificationRecorder
 from tests.support.pull_runs import HOUR, LANE, ME, YOU, claim, new_job, pulled, refuse
 from wakeful.run.consequences import consequences
 from wakeful.run.outcome import Finished
+from wakeful.store.claim_requests import ClaimScope
 from wakeful.store.plans import TURN_MS, DueJob, JobPlan
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow, Move, TakenRun, UnfinishedRun
@@ -66,7 +67,7 @@ async def test_waiting_runs_move_with_their_job_to_a_pull_lane(
     ]
     assert not (await look(store, running)).is_pull
     await store.finish("w1", [ended(running, "failed")], alone)
-    assert await store.next_claim_ms(NOW, "default", None, None) == NOW + HOUR
+    assert await store.claimable_ms(NOW, [ClaimScope("default")]) == [NOW]
     assert [run.id for run in await claim(store)] == [due.id]
 
 
@@ -241,15 +242,6 @@ async def test_a_planned_pull_run_is_announced(store: Store, recorder: Notificat
     await recorder.next_event("jobs")
     await store.plan(NOW, 10, wait)
     await recorder.next_event("runs")
-
-
-async def test_next_claim_is_the_earliest_later_run_that_matches(store: Store) -> None:
-    digest, other = await new_job(store), await new_job(store, "other", agent="ada")
-    await store.add_runs([pulled(digest), pulled(digest, NOW + 5), pulled(other, NOW + 3)])
-    assert await store.next_claim_ms(NOW, "default", None, None) == NOW + 3
-    assert await store.next_claim_ms(NOW, "default", ["default"], [LANE]) == NOW + 5
-    assert await store.next_claim_ms(NOW, "default", None, ["main"]) is None
-    assert await store.next_claim_ms(NOW, "acme", None, None) is None
 
 
 # --- expiring -------------------------------------------------------------------------------------------

@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.factories import NOW, FalseClock, alone
+from tests.support.pull_runs import claim_pairs
 from tests.support.query_plans import visited
 from wakeful.run.outcome import Finished
+from wakeful.store.claim_requests import ClaimScope
 from wakeful.store.plans import TURN_MS
 from wakeful.store.postgres import executors, waiting_runs
 from wakeful.store.rows import UnfinishedRun
+from wakeful.store.sql.executors import CLAIMABLE
 from wakeful.store.sqlite import SqliteStore
 
 RUNS = 100_000
@@ -23,6 +26,11 @@ HOUR = 3_600_000
 STEP = 1_000
 #: The agent of one executor: a few of the waiting runs are its own.
 MINE = "agent-mine"
+SCOPES = [
+    ClaimScope("ws-0"),
+    *(ClaimScope.of("ws-0", [MINE, f"agent-{number}"], ["cron"]) for number in range(100)),
+    *(ClaimScope.of("ws-1", ["nobody"], [f"lane-{number}"]) for number in range(100)),
+]
 _LITE = f"""
     WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n LIMIT {RUNS})
     INSERT INTO runs (id, job_id, workspace, agent, scheduled_at, fire_at, trigger, state, covers,
@@ -69,9 +77,9 @@ async def test_sqlite_takes_few_steps(tmp_path: Path) -> None:
     taken: dict[str, int] = {}
     worker = "w"
     for name, call in (
-        ("claim", lambda: store.claim(NOW, worker, "ws-0", None, None, 20)),
-        ("claim of an agent", lambda: store.claim(NOW, worker, "ws-0", [MINE], ["cron"], 20)),
-        ("next claim", lambda: store.next_claim_ms(NOW, "ws-0", [MINE], None)),
+        ("claim", lambda: claim_pairs(store, NOW, worker, "ws-0", None, None, 20)),
+        ("claim of an agent", lambda: claim_pairs(store, NOW, worker, "ws-0", [MINE], ["cron"], 20)),
+        ("claimable", lambda: store.claimable_ms(NOW, SCOPES)),
         ("renew", lambda: store.renew(NOW, "ws-1", [("01910000-0000-7000-8000-000000000001", 1)] * 20)),
         ("workflows", lambda: store.workflows("ws-0", [("flow", n) for n in range(20)])),
         ("nothing expired", lambda: store.expire(NOW + HOUR - TURN_MS - 1, 100, _fail, alone)),
@@ -94,8 +102,9 @@ async def test_postgres_visits_few_rows() -> None:
     await store.open()
     run_id = "01910000-0000-7000-8000-000000000007"
     cases: dict[str, list[object]] = {
-        "CLAIMABLE": [NOW, "ws-0", None, 20],
-        "CLAIMABLE_OF_AGENTS": [NOW, "ws-0", ["cron"], 20, [MINE, "agent-7"]],
+        "CLAIMABLE": [NOW, "ws-0", [None, "\x1ecron\x1e"], [20, 20]],
+        "CLAIMABLE_OF_AGENTS": [NOW, "ws-0", ["\x1ecron\x1e", None], [20, 20], [MINE, "agent-7"]],
+        "START_CLAIMED": [NOW, [run_id], [], ["w1"], ["a"]],
         "RENEW": [NOW, [run_id], [1], "ws-1", None, None, ["a node"]],
         "RETURNABLE": ["w1", "ws-1", None, [run_id], [1]],
         "RETURNABLE_OF_CLAIM": ["w1", "ws-1", None, "a"],
@@ -111,6 +120,12 @@ async def test_postgres_visits_few_rows() -> None:
     beyond = {}
     async with store._pool._acquire() as db:
         await db.execute(_GREAT, timeout=120)
+        ranges = [part for scope in SCOPES for part in scope.ranges()]
+        columns = zip(*((part.workspace, part.agent, part.lanes_text) for part in ranges), strict=True)
+        given = [NOW, list(range(len(ranges))), *map(list, columns)]
+        rows, _ = await visited(db, CLAIMABLE.postgresql, *given)
+        if rows > 5_000:
+            beyond["claimable"] = rows
         for name, given in cases.items():
             rows, _ = await visited(db, statements[name], *given)
             if rows > 5_000:

@@ -13,6 +13,7 @@ import pytest
 from tests.support.databases import Database, SqliteDatabase
 from tests.support.earlier_schemas import Rows, at_schema, tables_of
 from tests.support.factories import DAY, MINUTE, NOW, alone, asleep, ended, look, plan_of, tick
+from tests.support.pull_runs import claim_pairs
 from wakeful.store.idempotency import AlreadyPerformed, InProgress, Keyed
 from wakeful.store.port import Store
 from wakeful.store.rows import RunFilter
@@ -176,7 +177,7 @@ async def test_due_jobs_fire_and_waiting_runs_start(database: Database) -> None:
 async def test_executors_claim_waiting_runs_and_renew_held_ones(database: Database) -> None:
     await at_schema_8(database)
     store = await database.connect()
-    claimed = await store.claim(NOW + 1_000, "gpu", "default", None, None, 100)
+    claimed = await claim_pairs(store, NOW + 1_000, "gpu", "default", None, None, 100)
     assert sorted(str(run.job_name) for run, _ in claimed) == ["None", "next-pull"]
     held = await _claimed_before(store)
     renewed = await store.renew(NOW, "default", [held])

@@ -22,6 +22,7 @@ from tests.support.factories import (
     jobless,
     look,
 )
+from tests.support.pull_runs import claim_pairs
 from wakeful.agents.sessions import delete
 from wakeful.run.conversations import MAX_ENTRIES, MAX_TOKENS, HistoryAppend, HistoryRole
 from wakeful.run.outcome import Finished
@@ -114,7 +115,7 @@ async def test_a_run_that_is_reported_twice_appends_once(store: Store):
 async def test_a_completed_run_appends(store: Store):
     await say(store, "hello")
     await begin_due(store, NOW + SECOND)
-    ((run, _),) = await store.claim(NOW + SECOND, "executor", "default", None, None, 1)
+    ((run, _),) = await claim_pairs(store, NOW + SECOND, "executor", "default", None, None, 1)
     history = entry("hello", run_id=run.id), entry("hi", "assistant", run_id=run.id)
     assert await store.complete_run(answered(run, *history), alone)
     assert not await store.complete_run(answered(run, *history), alone)
@@ -146,7 +147,7 @@ async def test_a_turn_that_is_stopped_while_it_ends_appends_only_if_it_succeeds(
         for key in keys:
             await say(stores[0], "hello", key)
         await begin_due(stores[0], NOW + DAY)
-        runs = [run for run, _ in await stores[0].claim(NOW + DAY, "w", "default", None, None, 2)]
+        runs = [run for run, _ in await claim_pairs(stores[0], NOW + DAY, "w", "default", None, None, 2)]
         sessions = {str(json.loads(run.payload or "")["session"]): run for run in runs}
         turns = [sessions[key.name] for key in keys]
         ends = [answered(run, *(entry("hi", key=key) for key in keys)) for run in turns]
@@ -195,7 +196,7 @@ async def test_a_deleted_session_loses_its_messages_turns_and_history(store: Sto
     await succeed(store, entry("old"))
     await say(store, "runs")
     await begin_due(store, NOW + SECOND)
-    ((run, _),) = await store.claim(NOW + SECOND, "executor", "default", None, None, 1)
+    ((run, _),) = await claim_pairs(store, NOW + SECOND, "executor", "default", None, None, 1)
     await say(store, "waits", at_ms=NOW + SECOND)
     audit = AuditEntry("default", "key:1", "session.delete", "default", "{}", None)
     deleted = await store.delete_session(KEY, NOW + SECOND, delete, [audit])

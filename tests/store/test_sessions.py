@@ -10,6 +10,7 @@ import pytest
 from tests.support.databases import Database
 from tests.support.factories import DAY, NOW, FalseClock, alone, asleep, ended, jobless, look
 from tests.support.notifications import NotificationRecorder
+from tests.support.pull_runs import claim_pairs
 from wakeful.agents.sessions import receive, start_turns
 from wakeful.errors import NotFound
 from wakeful.store.accounts import AgentRow
@@ -97,7 +98,7 @@ async def test_judge_gets_the_full_state_of_a_session(store: Store):
 async def test_a_turn_ends_with_its_run_and_has_its_usage(store: Store):
     await say(store)
     await begin_due(store, NOW + DAY)
-    ((run, _),) = await store.claim(NOW + DAY, "w", "default", None, None, 10)
+    ((run, _),) = await claim_pairs(store, NOW + DAY, "w", "default", None, None, 10)
     usage = '{"contextTokens":70,"contextWindow":100}'
     assert await store.finish("w", [ended(await look(store, run.id), usage=usage)], alone) == {run.id}
     (turn,) = (await seen(store)).turns
@@ -118,7 +119,7 @@ async def test_a_session_with_a_live_turn_is_skipped_until_the_turn_ends(
     assert await store.next_turn(later) == (True, None)
     assert await begin_due(store, later) == 1, "the other one: they do not wait for each other"
     assert [told(run) for run in await turns(store)] == ["one", "elsewhere"]
-    ((first, _), _) = await store.claim(later, "w", "default", None, None, 10)
+    ((first, _), _) = await claim_pairs(store, later, "w", "default", None, None, 10)
     recorder.topics.clear()
     await store.finish("w", [ended(await look(store, first.id))], alone)
     await recorder.next_event("sessions")
@@ -219,7 +220,7 @@ async def test_a_message_appends_its_audit_entry(store: Store):
 async def test_old_turns_and_sessions_are_pruned(store: Store, clock: FalseClock):
     await say(store, "old", KEY._replace(name="old"))
     await begin_due(store, NOW + 1_000)
-    ((run, _),) = await store.claim(NOW + 1_000, "w", "default", None, None, 10)
+    ((run, _),) = await claim_pairs(store, NOW + 1_000, "w", "default", None, None, 10)
     await say(store, "waits", KEY._replace(name="waits"))
     await say(store, "busy", KEY._replace(name="busy"))
     await begin_due(store, NOW + 1_000)

@@ -23,6 +23,9 @@ MOST: Final = {
     "POST job": (11, 8),
     "POST run": (8, 6),
     "trigger URL": (6, 6),
+    "claim, nothing there": (1, 1),
+    "claim of one": (5, 3),
+    "claim of two": (6, 3),
     "heartbeat": (3, 2),
     "complete": (11, 4),
     "GET job": (2, 2),
@@ -80,7 +83,12 @@ async def test_writes_execute_no_more_statements_than_they_need(idle: ApiClient)
         await count("POST run", "POST", f"{JOBS}/{name}/run", {})
         hook = (await idle("POST", f"{JOBS}/{name}/hook", {})).body
         await count("trigger URL", "POST", urlsplit(hook["url"]).path)
-        (run,) = (await idle("POST", "/runs/claim", {"worker": "laptop-1", "limit": 1})).body["runs"]
+        claim = {"worker": "laptop-1", "limit": 1}
+        await count("claim, nothing there", "POST", "/runs/claim", {**claim, "agents": ["nobody"]})
+        (run,) = (await count("claim of one", "POST", "/runs/claim", claim))["runs"]
+        for _ in range(2):
+            await idle("POST", f"{JOBS}/{name}/run", {})
+        assert len((await count("claim of two", "POST", "/runs/claim", {**claim, "limit": 2}))["runs"]) == 2
         await count("heartbeat", "POST", f"/runs/{run['id']}/heartbeat", {"attempt": 1})
         report = {"attempt": 1, "status": "succeeded", "output": "x"}
         await count("complete", "POST", f"/runs/{run['id']}/complete", report)

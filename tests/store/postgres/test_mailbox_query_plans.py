@@ -147,7 +147,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     yield "PICK none", sql.PICK, [NOW, ["team"], [100], *capabilities]
     yield "PICK", sql.PICK, [NOW + DAY, ["team"], [100], *capabilities]
     yield "NEXT_DUE", sql.NEXT_DUE, [NOW, ["team"], *capabilities]
-    yield "START_SIGNALS", sql.START_SIGNALS, [NOW + DAY, ids[1:], [], "w1", None, [], None]
+    yield "START_SIGNALS", sql.START_SIGNALS, [NOW + DAY, ids[1:], [], "w1", []]
     yield "START_NEXT", statements["START_NEXT"], [ids, ["team"] * BATCH, *capabilities, NOW + DAY, "w1"]
     yield "CANCEL", sql.CANCEL, [waiting, ["stopped"] * len(waiting), NOW]
     yield "WITHDRAW", sql.WITHDRAW, [ids, [NOW] * BATCH, ["edited"] * BATCH, [True] * BATCH, NOW]

@@ -203,8 +203,8 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     nothing, zeros, ones = [""] * len(owners), [0] * len(owners), [1] * len(owners)
     yield "PICK_OF_OWNERS", sql.PICK_OF_OWNERS, [NOW, "cron", nothing, zeros, workspaces, agents, ones]
     yield "LOCK_TURNS", sql.LOCK_TURNS, [jobs]
-    yield "START", sql.START, [NOW, pending[:20], jobs, "w1", None, pending[10:20], None]
-    yield "START_SIGNALS", sql.START_SIGNALS, [NOW, pending[20:40], jobs, "w1", None, [], None]
+    yield "START", sql.START, [NOW, pending[:20], jobs, "w1", pending[10:20]]
+    yield "START_SIGNALS", sql.START_SIGNALS, [NOW, pending[20:40], jobs, "w1", []]
     yield "PICK_SUSPECTS", sql.PICK_SUSPECTS, [NOW, ["cron", "main"], [""], [0], 7]
     yield "HELD_COUNTS", sql.HELD_COUNTS, [["w1", "w2"]]
     yield "ADD_LOSSES", sql.ADD_LOSSES, [pending[:5]]
@@ -539,7 +539,13 @@ async def _precheck_cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[ob
     yield "callbacks.EXTEND", executors.EXTEND, [run, 1, NOW]
     yield "callbacks.NOTE", executors.NOTE, [run, 1, "no worker"]
     yield "callbacks.AWAITING", executors.AWAITING, [executors.FIRST_ID, 1000]
-    yield "callbacks.NEXT_CLAIMABLE", executors.NEXT_CLAIMABLE, [NOW, "ws-0", None, None]
+    ranges = (
+        [0, 1, 2],
+        ["ws-0", "ws-1", "ws-0"],
+        [None, "agent-1", None],
+        [None, "\x1ecron\x1e", "\x1emain\x1e"],
+    )
+    yield "callbacks.CLAIMABLE", executors.CLAIMABLE, [NOW, *ranges]
 
 
 def _statements() -> dict[str, str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from wakeful.document import payload_from_text, policy_from_text, work_from_text
@@ -26,7 +26,7 @@ from wakeful.errors import (
     WakefulError,
 )
 from wakeful.job.policy import DEFAULT_POLICY
-from wakeful.job.start_rules import BudgetOwner, may_start
+from wakeful.job.start_rules import may_start
 from wakeful.launch.budgets import BudgetGate
 from wakeful.launch.function import error_text
 from wakeful.launch.port import Launch, launch_ids, truncate
@@ -38,8 +38,9 @@ from wakeful.run.consequences import consequences
 from wakeful.run.outcome import Failed, Finished, Outcome, Skipped, conclude
 from wakeful.service.runs.telemetry import RunTelemetry
 from wakeful.service.serializers import serialize_run
+from wakeful.store.claim_requests import ClaimedRun
 from wakeful.store.port import Store
-from wakeful.store.rows import RunView, TakenRun, WorkflowRow
+from wakeful.store.rows import TakenRun, WorkflowRow
 
 #: Before a payload of so many characters is read, the event loop has its turn.
 _LARGE: Final = 16_384
@@ -58,24 +59,20 @@ class Claims:
         #: seconds between two renewals of the leases while prechecks run
         self.renew_s = 5.0
 
-    async def prepare(
-        self, workspace: str, worker: str, claimed: Sequence[tuple[TakenRun, RunView]]
-    ) -> list[JsonObject]:
+    async def prepare(self, workspace: str, worker: str, claimed: Sequence[ClaimedRun]) -> list[JsonObject]:
         """Return each run with the `target` of its job, its `payload`, `timeoutMs` and `traceparent`.
 
         Runs that cannot be executed, or may not start now, are ended and left out.
         """
-        workflows = await self._workflows(workspace, [run for run, _ in claimed])
-        agents = sorted({run.agent for run, _ in claimed})
-        owners = await self._store.find_budget_owners(workspace, agents) if claimed else set()
-        claim = _Claim(workflows, owners, recorder(self._store, worker))
-        if any('"precheck"' in run.work for run, _ in claimed):
+        workflows = await self._workflows(workspace, [each.run for each in claimed])
+        claim = _Claim(workflows, recorder(self._store, worker))
+        if any('"precheck"' in each.run.work for each in claimed):
             results = await self._prepare_checked(workspace, worker, claimed, claim)
         else:
-            results = [await self._prepare_or_fail(run, view, claim) for run, view in claimed]
+            results = [await self._prepare_or_fail(each, claim) for each in claimed]
         prepared: list[JsonObject] = []
         ended: list[Finished] = []
-        for (run, _), (launch, result) in zip(claimed, results, strict=True):
+        for (run, *_), (launch, result) in zip(claimed, results, strict=True):
             if isinstance(result, dict):
                 traceparent = self._telemetry.record_claim(run, worker)
                 if traceparent is not None:
@@ -87,13 +84,13 @@ class Claims:
         return prepared
 
     async def _prepare_checked(
-        self, workspace: str, worker: str, claimed: Sequence[tuple[TakenRun, RunView]], claim: _Claim
+        self, workspace: str, worker: str, claimed: Sequence[ClaimedRun], claim: _Claim
     ) -> list[_Prepared]:
         """Prepare runs with prechecks, all at once, and renew their leases meanwhile."""
-        runs = [run for run, _ in claimed]
+        runs = [each.run for each in claimed]
         renewing = asyncio.create_task(self._renew(workspace, worker, runs), name="wakeful-claim")
         try:
-            return await asyncio.gather(*(self._prepare_or_fail(*each, claim) for each in claimed))
+            return await asyncio.gather(*(self._prepare_or_fail(each, claim) for each in claimed))
         finally:
             renewing.cancel()
 
@@ -130,9 +127,10 @@ class Claims:
                 error=error.message,
             )
 
-    async def _prepare_or_fail(self, run: TakenRun, view: RunView, claim: _Claim) -> _Prepared:
+    async def _prepare_or_fail(self, claimed: ClaimedRun, claim: _Claim) -> _Prepared:
+        run = claimed.run
         try:
-            return await self._prepare(run, view, claim)
+            return await self._prepare(claimed, claim)
         except Unavailable:
             raise  # so that all are returned
         except InvalidArgument as error:
@@ -143,16 +141,15 @@ class Claims:
             log.exception("run.set_aside", **run.log_fields)
             return _Prepared(None, Failed(error_text(error)))
 
-    async def _prepare(self, run: TakenRun, view: RunView, claim: _Claim) -> _Prepared:
+    async def _prepare(self, claimed: ClaimedRun, claim: _Claim) -> _Prepared:
+        run, view, has_budget = claimed
         work = work_from_text(run.work)
         policy = policy_from_text(run.policy)
         launch = build_launch(run, policy, work, run.payload, run)
         decision = may_start(run.trigger, run.attempt, work, self._store.clock.now_ms(), None)
         if decision.reason is not None:
             return _Prepared(launch, Skipped(decision.message, decision.reason))
-        if work.budget is not None or not claim.budget_owners.isdisjoint(
-            (BudgetOwner(run.workspace, run.agent), BudgetOwner(run.workspace))
-        ):
+        if has_budget or work.budget is not None:
             unpaid = await self._gate.start(launch)
             if unpaid is not None:
                 return _Prepared(launch, unpaid)
@@ -206,8 +203,6 @@ class _Claim(NamedTuple):
     """What the runs of a claim share."""
 
     workflows: _Workflows
-    #: the agent and the workspaces that have a budget
-    budget_owners: Set[BudgetOwner]
     record: RecordCheck
 
 

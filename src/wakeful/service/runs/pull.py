@@ -14,7 +14,6 @@ import contextlib
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
-from weakref import WeakValueDictionary
 
 from wakeful.document import policy_from_text
 from wakeful.engine.launcher_registry import LauncherRegistry
@@ -26,14 +25,16 @@ from wakeful.run.consequences import consequences
 from wakeful.run.outcome import Finished, conclude, find_timeout
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
+from wakeful.service.runs.claim_hub import ClaimHub
 from wakeful.service.runs.claims import Claims
 from wakeful.service.runs.completions import ATTEMPT_MISSING
 from wakeful.service.runs.executors import Executors
 from wakeful.service.runs.runs import RunService
 from wakeful.service.runs.telemetry import RunTelemetry
 from wakeful.store.changelog import CLAIM_OVER, claim_topic
+from wakeful.store.claim_requests import ClaimedRun, ClaimRequest, ClaimScope
 from wakeful.store.port import Store
-from wakeful.store.rows import VERIFYING, RunView, TakenRun
+from wakeful.store.rows import VERIFYING, RunView
 from wakeful.values.ids import new_id
 from wakeful.values.stored_text import is_storable
 
@@ -42,13 +43,8 @@ MAX_CLAIM: Final = 100
 MAX_WAIT_MS: Final = 60_000
 #: The most runs of one heartbeat or release.
 MAX_HEARTBEATS: Final = 1_000
-#: The claims of a workspace that ask the database at once: a thousand that wait for runs of different agents
-#: hold up the claims and writes of no other tenant.
-_AT_ONCE: Final = 4
 #: The most characters of what a run waits for.
 MAX_WAITING: Final = 1_000
-#: Seconds between two polls of a waiting claim: other processes on an SQLite file send no notification.
-_POLL_S: Final = 1.0
 #: Seconds after which a claim that waits for nothing ends, although other runs may pass their prechecks.
 _CHECKS_S: Final = 20.0
 #: Seconds between two tries to return the runs of a claim, and until their leases have ended by themselves.
@@ -84,51 +80,6 @@ class _Renewed(NamedTuple):
     timed_out: dict[str, str]
 
 
-class _Scope(NamedTuple):
-    """Which runs a claim asks for; None: those of all agents, or of all lanes."""
-
-    workspace: str
-    agents: frozenset[str] | None
-    lanes: frozenset[str] | None
-
-
-class _Turns:
-    """Of the claims that wait for the same runs, one asks the database; the others follow in their order.
-
-    Otherwise each change of any run would let all of them ask, and a tenant with many executors would slow
-    down the others.
-    """
-
-    def __init__(self) -> None:
-        #: the waiting claims by their topics; the first one of a scope has its turn, and its future is done
-        self._waiting: dict[_Scope, dict[asyncio.Future[None], str]] = {}
-
-    def join(self, scope: _Scope, topic: str) -> asyncio.Future[None]:
-        """Wait in line. The future is done when it is its turn, or when it must look why not."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        line = self._waiting.setdefault(scope, {})
-        if not line:
-            turn.set_result(None)
-        line[turn] = topic
-        return turn
-
-    def leave(self, scope: _Scope, turn: asyncio.Future[None]) -> None:
-        """Let the next one have its turn."""
-        line = self._waiting[scope]
-        del line[turn]
-        if line:
-            _wake(next(iter(line)))
-        else:
-            del self._waiting[scope]
-
-    def wake(self, topic: str | None = None) -> None:
-        """Wake the claims with this topic, or all."""
-        for line in self._waiting.values():
-            for turn, each in line.items():
-                if topic in (None, each):
-                    _wake(turn)
-
-
 class PullService:
     """Lets executors claim runs and renew their leases."""
 
@@ -146,11 +97,8 @@ class PullService:
         self._runs = runs
         self._executors = executors
         self.claims = Claims(store, launchers, telemetry)
-        self._runs_changed = asyncio.Event()
+        self._hub = ClaimHub(store)
         self._stopping = asyncio.Event()
-        self._turns = _Turns()
-        #: by workspace
-        self._asking: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         #: the claims that are over, by their topics, oldest first, with the time until which this matters
         self._over: dict[str, float] = {}
         self._returning: set[asyncio.Task[None]] = set()
@@ -164,21 +112,20 @@ class PullService:
                 del self._over[next(iter(self._over))]
             self._over.pop(topic, None)
             self._over[topic] = now + _OVER_S
-            self._turns.wake(topic)
-        if topic == "runs" or topic.startswith(CLAIM_OVER):
-            self._runs_changed.set()
-            self._runs_changed = asyncio.Event()
+            self._hub.end(topic)
+        elif topic == "runs":
+            self._hub.notify()
 
     def shut_down(self) -> None:
         """Return from all waiting claims without runs: the process stops."""
         self._stopping.set()
         self._stopping = asyncio.Event()
-        self._turns.wake()
-        self._on_notification("runs")
+        self._hub.end()
 
     async def close(self) -> None:
         """Return the runs of claims that nobody waits for. The store is closed after it."""
         self._closing.set()
+        await self._hub.close()
         if self._returning:
             await asyncio.wait(self._returning, timeout=_IN_DOUBT_S)
 
@@ -215,73 +162,36 @@ class PullService:
             _check_claim_id(claim_id)
         claim_id = claim_id or new_id(self._store.clock.now_ms())
         topic = claim_topic(workspace, worker, claim_id)
-        scope = _Scope(
-            workspace,
-            None if agents is None else frozenset(agents),
-            None if lanes is None else frozenset(lanes),
-        )
+        request = ClaimRequest(ClaimScope.of(workspace, agents, lanes), worker, limit, claim_id)
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + wait_ms / 1000
-        checks_until = max(deadline, loop.time() + _CHECKS_S)
+        until = loop.time() + wait_ms / 1000
+        checks_until = max(until, loop.time() + _CHECKS_S)
         stopping = self._stopping
-        asking = self._asking.setdefault(workspace, asyncio.Semaphore(_AT_ONCE))
-        turn: asyncio.Future[None] | None = None
-        try:
-            while True:
-                claiming: asyncio.Task[list[tuple[TakenRun, RunView]]] | None = None
-                try:
-                    async with asking:
-                        runs_changed = self._runs_changed
-                        now_ms = self._store.clock.now_ms()
-                        if topic in self._over or stopping.is_set():
-                            return []
-                        self._executors.record_request(workspace, agents, lanes)
-                        claiming = asyncio.create_task(
-                            self._store.claim(now_ms, worker, workspace, agents, lanes, limit, claim_id)
-                        )
-                        # Not cancelled: the statement may be committed, and then its runs are known here.
-                        taken = await asyncio.shield(claiming)
-                    if taken and turn is not None:  # there may be more, and prechecks take a while
-                        self._turns.leave(scope, turn)
-                        turn = None
-                    runs = await self.claims.prepare(workspace, worker, taken) if taken else []
-                except BaseException:
-                    if claiming is not None:
-                        self.abandon(workspace, worker, claim_id, claiming)
-                    raise
-                if runs and topic in self._over:  # it was released before its runs were claimed
-                    self.abandon(workspace, worker, claim_id)
-                    return []
-                remaining_s = deadline - loop.time()
-                if taken and not runs and not stopping.is_set() and loop.time() < checks_until:
-                    continue  # none of them has anything to do: go on to others
-                if runs or remaining_s <= 0:
-                    return runs
-                turn = turn or self._turns.join(scope, topic)
-                if not turn.done():
-                    await asyncio.wait({turn}, timeout=remaining_s)
-                    if stopping.is_set() or not turn.done():
-                        return []
-                    continue
-                async with asking:
-                    due_ms = await self._store.next_claim_ms(now_ms, workspace, agents, lanes)
-                if due_ms is not None:  # no notification is sent when a retry becomes due
-                    remaining_s = min(remaining_s, max(0.0, (due_ms - self._store.clock.now_ms()) / 1000))
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(min(remaining_s, _POLL_S)):
-                        await runs_changed.wait()
-                if stopping.is_set():
-                    return []
-        finally:
-            if turn is not None:
-                self._turns.leave(scope, turn)
+        while topic not in self._over:
+            self._executors.record_request(workspace, agents, lanes)
+            waiter = self._hub.join(request, topic, until)
+            try:
+                # Not cancelled: the transaction may be committed, and then its runs are known here.
+                taken = await asyncio.shield(waiter.result)
+                runs = await self.claims.prepare(workspace, worker, taken) if taken else []
+            except BaseException:
+                self._hub.leave(waiter)
+                self.abandon(workspace, worker, claim_id, waiter.result)
+                raise
+            if runs and topic in self._over:  # it was released before its runs were claimed
+                self.abandon(workspace, worker, claim_id)
+                return []
+            if runs or not taken or stopping.is_set() or loop.time() >= checks_until:
+                return runs
+            # None of them has anything to do: go on to others.
+        return []
 
     def abandon(
         self,
         workspace: str,
         worker: str,
         claim_id: str,
-        claiming: asyncio.Task[list[tuple[TakenRun, RunView]]] | None = None,
+        claiming: asyncio.Future[list[ClaimedRun]] | None = None,
     ) -> None:
         """Return what a claim took, in the background: nobody gets it. `claiming` may still be under way."""
         task = asyncio.create_task(
@@ -295,7 +205,7 @@ class PullService:
         workspace: str,
         worker: str,
         claim_id: str,
-        claiming: asyncio.Task[list[tuple[TakenRun, RunView]]] | None,
+        claiming: asyncio.Future[list[ClaimedRun]] | None,
     ) -> None:
         in_doubt = False
         if claiming is not None:
@@ -436,11 +346,6 @@ class PullService:
                 for each in outcomes:
                     await self._store.finish(holder, [each], consequences)
         return _Renewed({run.id for run in renewed} - errors.keys(), errors)
-
-
-def _wake(waiting: asyncio.Future[None]) -> None:
-    if not waiting.done():
-        waiting.set_result(None)
 
 
 def _not_claimed(run: RunView) -> FailedPrecondition:

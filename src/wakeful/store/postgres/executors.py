@@ -7,42 +7,70 @@ end of its current or last wait. Each statement names its index; the rules are t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
 from wakeful.store.changelog import claim_topic
+from wakeful.store.claim_requests import ClaimedRun, ClaimRequest, assign_runs, plan_ranges
 from wakeful.store.columns import fields_before, select_list
 from wakeful.store.plans import TURN_MS
 from wakeful.store.postgres import statements as sql
-from wakeful.store.postgres.leases import start
+from wakeful.store.postgres.leases import lock_turns
 from wakeful.store.postgres.outcomes import finish
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.waiting_runs import release_runs
 from wakeful.store.rows import RunView, TakenRun, UnfinishedRun
-from wakeful.store.sql.runs import runs_by_ids
+from wakeful.store.sql.runs import runs_by_ids, view_columns
 from wakeful.values.clock import Clock
 from wakeful.values.ids import is_id
 
 if TYPE_CHECKING:
+    from asyncpg import Record
+
     from wakeful.store.postgres.connection import Db, TransactionEvents
+
+#: how many columns of a claimed run are those of `TakenRun`; the others are of `RunView`
+_TAKEN: Final = len(sql.TAKEN_FIELDS)
 
 _CLAIMABLE: Final = f"""
     l.workspace = $2 AND l.is_pull AND l.due_at <= $1 AND r.state = l.state AND r.lane = l.lane AND r.is_pull
-    AND ($3::text[] IS NULL OR l.lane = ANY($3::text[])) AND (NOT l.serial OR {sql.HAS_THE_TURN})"""
-#: live_runs_claimable: a range of it, in its order; the runs' primary key for the rows found
+    AND (s.lanes IS NULL OR strpos(s.lanes, chr(30) || l.lane || chr(30)) > 0)
+    AND (NOT l.serial OR {sql.HAS_THE_TURN})"""
+_PICKED: Final = """
+    SELECT r.id::text, l.job_id::text, l.serial, r.agent, r.lane, l.due_at
+    FROM live_runs l JOIN runs r ON r.id = l.run_id"""
+#: live_runs_claimable: a range of it, in its order, once for each filter of lanes; the runs' primary key for
+#: the rows found
 CLAIMABLE: Final = f"""
-    SELECT r.id::text, l.job_id::text, l.serial FROM live_runs l JOIN runs r ON r.id = l.run_id
-    WHERE {_CLAIMABLE} ORDER BY l.due_at, l.run_id LIMIT $4 FOR UPDATE OF r SKIP LOCKED"""
+    SELECT p.* FROM unnest($3::text[], $4::integer[]) s (lanes, most)
+    CROSS JOIN LATERAL ({_PICKED} WHERE {_CLAIMABLE}
+        ORDER BY l.due_at, l.run_id LIMIT s.most FOR UPDATE OF r SKIP LOCKED) p"""
 #: live_runs_claimable_of_agent: a range of it for each agent, in its order; then as above. Locks on runs
-#: over the limit end with the transaction
+#: that no claim gets end with the transaction
 CLAIMABLE_OF_AGENTS: Final = f"""
-    SELECT p.id::text, p.job_id::text, p.serial FROM unnest($5::text[]) a (agent)
-    CROSS JOIN LATERAL (
-        SELECT r.id, l.job_id, l.serial, l.due_at FROM live_runs l JOIN runs r ON r.id = l.run_id
-        WHERE l.agent = a.agent AND {_CLAIMABLE}
-        ORDER BY l.due_at, l.run_id LIMIT $4 FOR UPDATE OF r SKIP LOCKED) p
-    ORDER BY p.due_at, p.id LIMIT $4"""
+    SELECT p.* FROM unnest($3::text[], $4::integer[], $5::text[]) s (lanes, most, agent)
+    CROSS JOIN LATERAL ({_PICKED} WHERE l.agent = s.agent AND {_CLAIMABLE}
+        ORDER BY l.due_at, l.run_id LIMIT s.most FOR UPDATE OF r SKIP LOCKED) p"""
+#: as `statements.START`, each for its executor and claim; and the primary keys of deliveries, workspaces and
+#: agents, once for each
+START_CLAIMED: Final = f"""
+    WITH started AS (
+        UPDATE runs r SET state = 'running', worker = c.worker, due_at = NULL, beat_at = $1,
+            claim_id = c.claim_id, waiting = NULL, started_at = $1, attempt = {sql.NEXT_ATTEMPT}
+        FROM unnest($2::uuid[], $4::text[], $5::text[]) c (id, worker, claim_id), live_runs l
+        WHERE r.id = ANY($2::uuid[]) AND l.run_id = r.id AND c.id = r.id AND l.due_at <= $1
+            AND (NOT l.serial OR ({sql.STILL_HAS_THE_TURN}))
+        RETURNING r.*, l.due_at AS was_due_at),
+    marked AS (
+        UPDATE live_runs l SET state = 'running', worker = s.worker, due_at = NULL
+        FROM started s WHERE l.run_id = s.id)
+    SELECT {select_list(sql.TAKEN_FIELDS, "s", sql.OF_RUN)}, {view_columns("s")},
+        EXISTS (SELECT FROM workspaces w WHERE w.name = s.workspace AND w.budget IS NOT NULL) OR EXISTS (
+            SELECT FROM agents a
+            WHERE a.workspace = s.workspace AND a.name = s.agent AND a.budget IS NOT NULL) AS has_budget
+    FROM started s LEFT JOIN jobs j ON j.id = s.job_id ORDER BY s.was_due_at, s.id"""
 #: the primary keys of runs and jobs, once for each
 TAKEN_RUNS: Final = f"""
     WITH started AS (SELECT r.*, r.started_at AS was_due_at FROM runs r WHERE r.id = ANY($1::uuid[]))
@@ -116,26 +144,40 @@ CLEAR_START: Final = "UPDATE runs SET started_at = NULL WHERE id = ANY($1::uuid[
 
 
 async def claim(
-    db: Db,
-    events: TransactionEvents,
-    now_ms: int,
-    worker: str,
-    workspace: str,
-    agents: Sequence[str] | None,
-    lanes: Sequence[str] | None,
-    limit: int,
-    claim_id: str | None,
-) -> list[tuple[TakenRun, RunView]]:
-    if agents is None:
-        picked = await db.fetch(CLAIMABLE, now_ms, workspace, _lanes(lanes), limit)
-    else:
-        names = sorted(set(agents))
-        picked = await db.fetch(CLAIMABLE_OF_AGENTS, now_ms, workspace, _lanes(lanes), limit, names)
-    taken = await start(db, events, now_ms, worker, picked, now_ms, claim_id)
-    if not taken:
-        return []
-    views = {view.id: view for view in await runs_by_ids(PostgresSession(db), [run.id for run in taken])}
-    return [(run, views[run.id]) for run in taken]
+    db: Db, events: TransactionEvents, now_ms: int, workspace: str, requests: Sequence[ClaimRequest]
+) -> list[list[ClaimedRun]]:
+    picked = await _pick(db, now_ms, workspace, requests)
+    given = assign_runs(requests, picked, itemgetter("agent", "lane"))
+    holders = {
+        row["id"]: (number, request.worker, request.claim_id)
+        for number, (request, rows) in enumerate(zip(requests, given, strict=True))
+        for row in rows
+    }
+    claimed: list[list[ClaimedRun]] = [[] for _ in requests]
+    if not holders:
+        return claimed
+    locked = await lock_turns(db, [row for rows in given for row in rows])
+    _, workers, claim_ids = map(list, zip(*holders.values(), strict=True))
+    started = await db.fetch(START_CLAIMED, now_ms, list(holders), locked, workers, claim_ids)
+    for row in started:
+        run, view = TakenRun(*row[:_TAKEN]), RunView(*row[_TAKEN:-1])
+        claimed[holders[run.id][0]].append(ClaimedRun(run, view, row["has_budget"]))
+    events.record_started([each.run.id for runs in claimed for each in runs])
+    return claimed
+
+
+async def _pick(db: Db, now_ms: int, workspace: str, requests: Sequence[ClaimRequest]) -> Sequence[Record]:
+    """Lock runs that these requests could get, and return them, longest due first, each once."""
+    ranges = plan_ranges(requests)
+    of_all = [(part.lanes_text, most) for part, most in ranges if part.agents is None]
+    of_agents = [(part.lanes_text, most, part.agent) for part, most in ranges if part.agents is not None]
+    rows: list[Record] = []
+    for statement, given in ((CLAIMABLE, of_all), (CLAIMABLE_OF_AGENTS, of_agents)):
+        if given:
+            rows += await db.fetch(statement, now_ms, workspace, *map(list, zip(*given, strict=True)))
+    if len(ranges) == 1:
+        return rows
+    return sorted({row["id"]: row for row in rows}.values(), key=itemgetter("due_at", "id"))
 
 
 async def taken_runs(db: Db, ids: Sequence[str]) -> list[tuple[TakenRun, RunView]]:
@@ -185,10 +227,6 @@ async def release_claims(
         events.publish(claim_topic(workspace, worker, claim_id))
     await release_runs(db, events, now_ms, held)
     return held
-
-
-def _lanes(lanes: Sequence[str] | None) -> list[str] | None:
-    return None if lanes is None else list(lanes)
 
 
 async def expire(

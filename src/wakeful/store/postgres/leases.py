@@ -192,30 +192,32 @@ async def start(
     now_ms: int,
     worker: str,
     picked: Sequence[Record],
-    beat_ms: int | None = None,
-    claim_id: str | None = None,
     *,
     signals: bool = False,
     later: Sequence[str] = (),
 ) -> list[TakenRun]:
     """Mark these runs (`id`, `job_id`, `serial`) as running under this worker, if they still have their turn.
 
-    With `beat_ms` each has its own lease, which begins at that time, by the claim of this id. `signals`: some
-    are signal runs. Those named in `later` are prefetched.
+    `signals`: some are signal runs. Those named in `later` are prefetched.
     """
     if not picked:
         return []
-    turns = {row["job_id"] for row in picked if row["serial"] and row["job_id"] is not None}
-    locked = [job_id for (job_id,) in await db.fetch(sql.LOCK_TURNS, list(turns))] if turns else []
+    locked = await lock_turns(db, picked)
     statement = sql.START_SIGNALS if signals else sql.START
     ids = [row["id"] for row in picked]
-    rows = await db.fetch(statement, now_ms, ids, locked, worker, beat_ms, later, claim_id)
+    rows = await db.fetch(statement, now_ms, ids, locked, worker, later)
     taken = [TakenRun(*row) for row in rows]
     events.record_started([run.id for run in taken])
     if not later:
         return taken
     prefetched = frozenset(later)
     return [run._replace(slot="later") if run.id in prefetched else run for run in taken]
+
+
+async def lock_turns(db: Db, picked: Sequence[Record]) -> list[str]:
+    """Lock the cursors of the jobs of those of these runs that are serial. Return the jobs that were free."""
+    turns = {row["job_id"] for row in picked if row["serial"] and row["job_id"] is not None}
+    return [job_id for (job_id,) in await db.fetch(sql.LOCK_TURNS, list(turns))] if turns else []
 
 
 async def finish_and_take(

@@ -237,7 +237,9 @@ LOCK_TURNS: Final = """
     SELECT job_id::text FROM cursors WHERE job_id = ANY($1::uuid[]) FOR UPDATE SKIP LOCKED"""
 
 
-_OF_RUN: Final = {
+#: the fields of a run that is no signal run
+TAKEN_FIELDS: Final = fields_before(TakenRun, "instance_id")
+OF_RUN: Final = {
     "id": "s.id::text",
     "job_id": "s.job_id::text",
     "policy": "coalesce(j.policy, '{}')",
@@ -252,7 +254,7 @@ _OF_RUN: Final = {
     "precheck_revision": "coalesce(j.precheck_revision, 0)",
 }
 _OF_SIGNAL: Final = {
-    **_OF_RUN,
+    **OF_RUN,
     "policy": "coalesce(j.policy, i.policy, '{}')",
     "instance_id": "s.instance_id::text",
     "data": "i.data",
@@ -272,25 +274,32 @@ def taken_runs(*, signals: bool) -> str:
 
     Without `signals`, none is a signal run.
     """
-    fields = fields_before(TakenRun, "slot" if signals else "instance_id")
+    fields = fields_before(TakenRun, "slot") if signals else TAKEN_FIELDS
     return f"""
-    SELECT {select_list(fields, "s", _OF_SIGNAL if signals else _OF_RUN)}
+    SELECT {select_list(fields, "s", _OF_SIGNAL if signals else OF_RUN)}
     FROM started s LEFT JOIN jobs j ON j.id = s.job_id {_INSTANCE if signals else ""}
     ORDER BY s.was_due_at, s.id"""
+
+
+#: the attempt of a run `r` that starts
+NEXT_ATTEMPT: Final = f"""
+    r.attempt + (r.state = 'retrying' AND r.reason IS DISTINCT FROM '{TAKEN_OVER}')::integer"""
+#: whether a serial run has the turn, after the cursors of the jobs in $3 were locked (`LOCK_TURNS`)
+STILL_HAS_THE_TURN: Final = f"""
+    {HAS_THE_TURN} AND (l.job_id IS NULL OR l.job_id = ANY($3::uuid[])
+        OR NOT EXISTS (SELECT FROM cursors c WHERE c.job_id = l.job_id))"""
 
 
 def _start(*, signals: bool) -> str:
     return f"""
     WITH started AS (
-        UPDATE runs r SET state = 'running', worker = $4, due_at = NULL, beat_at = $5, claim_id = $7,
+        UPDATE runs r SET state = 'running', worker = $4, due_at = NULL, beat_at = NULL, claim_id = NULL,
             waiting = NULL,
-            started_at = CASE WHEN r.id = ANY($6::uuid[]) THEN NULL ELSE $1 END,
-            attempt = r.attempt
-                + (r.state = 'retrying' AND r.reason IS DISTINCT FROM '{TAKEN_OVER}')::integer
+            started_at = CASE WHEN r.id = ANY($5::uuid[]) THEN NULL ELSE $1 END,
+            attempt = {NEXT_ATTEMPT}
         FROM live_runs l
-        WHERE r.id = ANY($2::uuid[]) AND l.run_id = r.id AND l.due_at <= $1 AND (NOT l.serial OR (
-            {HAS_THE_TURN} AND (l.job_id IS NULL OR l.job_id = ANY($3::uuid[])
-                OR NOT EXISTS (SELECT FROM cursors c WHERE c.job_id = l.job_id))))
+        WHERE r.id = ANY($2::uuid[]) AND l.run_id = r.id AND l.due_at <= $1
+            AND (NOT l.serial OR ({STILL_HAS_THE_TURN}))
         RETURNING r.*, l.due_at AS was_due_at),
     marked AS (
         UPDATE live_runs SET state = 'running', worker = $4, due_at = NULL

@@ -278,10 +278,6 @@ class SqlBudgets(SqlBase):
         """Return all agents and workspaces that have a budget."""
         return await self._read(budget_owners)
 
-    async def find_budget_owners(self, workspace: str, agents: Sequence[str]) -> set[BudgetOwner]:
-        """Return those of a workspace and these agents of it that have a budget."""
-        return await self._read(find_budget_owners, workspace, agents)
-
     async def reserve(self, now_ms: int, request: ReservationRequest) -> Reserved:
         """Reserve what the next step of a running attempt may use, and count what it has used so far.
 

@@ -7,9 +7,11 @@ from typing import Final
 
 from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
-from wakeful.store.rows import AwaitingRun, Extension, RunView, TakenRun, UnfinishedRun
+from wakeful.store.claim_requests import ClaimedRun, ClaimRequest, ClaimScope
+from wakeful.store.rows import AwaitingRun, Extension, UnfinishedRun
 from wakeful.store.sql.base import SqlBase
 from wakeful.store.sql.driver import SqlSession, Texts, urgent
+from wakeful.store.sql.running import HAS_THE_TURN
 from wakeful.values.ids import is_id
 
 #: the primary key. A run that is being verified has no deadline
@@ -35,18 +37,34 @@ AWAITING: Final = Texts(
         WHERE coalesce(l.state, '') = 'running' AND l.worker IS NULL AND {_AWAITING}
         ORDER BY r.id LIMIT $2""",
 )
-#: runs_claimable or live_runs_claimable: the first matching entry after that instant
-NEXT_CLAIMABLE: Final = Texts(
-    sqlite="""
-    SELECT due_at FROM runs INDEXED BY runs_claimable
-    WHERE workspace = $2 AND due_at > $1 AND state IN ('pending', 'retrying') AND is_pull
-        AND ($3 IS NULL OR lane = ANY($3::text[])) AND ($4 IS NULL OR agent = ANY($4::text[]))
-    ORDER BY due_at LIMIT 1""",
-    postgresql="""
-    SELECT due_at FROM live_runs
-    WHERE workspace = $2 AND is_pull AND due_at > $1 AND ($3::text[] IS NULL OR lane = ANY($3::text[]))
-        AND ($4::text[] IS NULL OR agent = ANY($4::text[]))
-    ORDER BY due_at LIMIT 1""",
+_LITE: Final = """FROM runs r INDEXED BY {0}
+    WHERE r.workspace = s.workspace {1} AND r.state IN ('pending', 'retrying') AND r.is_pull
+        AND (s.lanes IS NULL OR strpos(s.lanes, char(30) || r.lane || char(30)) > 0) AND r.due_at"""
+_LIVE: Final = """FROM live_runs l
+    WHERE l.workspace = s.workspace {1} AND l.is_pull
+        AND (s.lanes IS NULL OR strpos(s.lanes, chr(30) || l.lane || chr(30)) > 0) AND l.due_at"""
+
+
+def _claimable(source: str, run: str, turn: str) -> str:
+    """Return the statement that says whether a range has a run to claim, and when its next one is due."""
+    of_all = source.format("runs_claimable", "")
+    of_agent = source.format("runs_claimable_of_agent", f"AND {run}.agent = s.agent")
+
+    def either(query: str) -> str:
+        return f"CASE WHEN s.agent IS NULL THEN {query.format(of_all)} ELSE {query.format(of_agent)} END"
+
+    now = either(f"EXISTS (SELECT 1 {{0}} <= $1 AND (NOT {run}.serial OR ({turn})))")
+    then = either(f"(SELECT {run}.due_at {{0}} > $1 ORDER BY {run}.due_at LIMIT 1)")
+    return f"""
+        SELECT s.number, {now}, {then}
+        FROM unnest($2::integer[], $3::text[], $4::text[], $5::text[]) s (number, workspace, agent, lanes)"""
+
+
+#: SQLite: runs_claimable or runs_claimable_of_agent. PostgreSQL: live_runs_claimable or
+#: live_runs_claimable_of_agent. Two ranges of it, until a run is found, for each
+CLAIMABLE: Final = Texts(
+    sqlite=_claimable(_LITE, "r", HAS_THE_TURN.sqlite),
+    postgresql=_claimable(_LIVE, "l", HAS_THE_TURN.postgresql),
 )
 
 
@@ -69,41 +87,40 @@ async def awaiting(session: SqlSession, after: str, limit: int) -> list[Awaiting
     return [AwaitingRun(*row) for row in await session.rows(AWAITING, after or FIRST_ID, limit)]
 
 
-async def next_claim_ms(
-    session: SqlSession,
-    after_ms: int,
-    workspace: str,
-    agents: Sequence[str] | None,
-    lanes: Sequence[str] | None,
-) -> int | None:
-    """Return the earliest `due_at` after that instant of runs that such a claim could get."""
-    given = None if lanes is None else list(lanes), None if agents is None else list(agents)
-    row = await session.row(NEXT_CLAIMABLE, after_ms, workspace, *given)
-    return None if row is None else int(row[0])
+async def claimable_ms(session: SqlSession, now_ms: int, scopes: Sequence[ClaimScope]) -> list[int | None]:
+    """Return for each scope when a claim could get a run."""
+    ranges: dict[ClaimScope, list[int]] = {}
+    for number, scope in enumerate(scopes):
+        for part in scope.coarse_ranges():
+            ranges.setdefault(part, []).append(number)
+    places, earliest = list(ranges.values()), list[int | None]([None] * len(scopes))
+    given = zip(*((part.workspace, part.agent, part.lanes_text) for part in ranges), strict=True)
+    rows = (
+        await session.rows(CLAIMABLE, now_ms, list(range(len(places))), *map(list, given)) if ranges else ()
+    )
+    for place, is_due, next_ms in rows:
+        due_ms = now_ms if is_due else next_ms
+        for number in places[place] if due_ms is not None else ():
+            known_ms = earliest[number]
+            earliest[number] = due_ms if known_ms is None else min(known_ms, due_ms)
+    return earliest
 
 
 class SqlExecutors(SqlBase):
     """Runs that are executed elsewhere: claimed by executors, or awaiting their reports."""
 
     async def claim(
-        self,
-        now_ms: int,
-        worker: str,
-        workspace: str,
-        agents: Sequence[str] | None,
-        lanes: Sequence[str] | None,
-        limit: int,
-        claim_id: str | None = None,
-    ) -> list[tuple[TakenRun, RunView]]:
-        """Mark pull runs of this workspace as running under an executor, longest due first.
+        self, now_ms: int, workspace: str, requests: Sequence[ClaimRequest]
+    ) -> list[list[ClaimedRun]]:
+        """Mark pull runs of this workspace as running under executors: for each request those it gets.
 
-        As `take`, for pull runs; returns what a launch needs of each, and all its fields. `agents` and
-        `lanes` filter; None does not. `worker` is only a label: two executors may have the same, and a worker
-        of a replica too. The lease of each run begins at `now_ms`; `renew` renews it, and `rescue` ends the
-        attempt when it has expired. `claim_id` names the claim for `release_claims`.
+        The result is that of the same requests one after the other. Each gets runs of its scope, longest due
+        first, up to its limit. As `take`, for pull runs. `worker` of a request is only a label: two executors
+        may have the same, and a worker of a replica too. The lease of each run begins at `now_ms`; `renew`
+        renews it, and `rescue` ends the attempt when it has expired. `claim_id` names the claim for
+        `release_claims`.
         """
-        claim = self._operations.executors.claim
-        return await self._driver.write(claim, now_ms, worker, workspace, agents, lanes, limit, claim_id)
+        return await self._driver.write(self._operations.executors.claim, now_ms, workspace, requests)
 
     async def release_claims(
         self,
@@ -142,11 +159,9 @@ class SqlExecutors(SqlBase):
         renew = self._operations.executors.renew
         return await self._driver.write_one(renew, now_ms, workspace, held, agent, worker, waiting or {})
 
-    async def next_claim_ms(
-        self, after_ms: int, workspace: str, agents: Sequence[str] | None, lanes: Sequence[str] | None
-    ) -> int | None:
-        """Return the earliest `due_at` after `after_ms` of runs that such a claim could get."""
-        return await self._read(next_claim_ms, after_ms, workspace, agents, lanes)
+    async def claimable_ms(self, now_ms: int, scopes: Sequence[ClaimScope]) -> list[int | None]:
+        """Return for each scope `now_ms` if it has a run to claim, else when the next one is due, or None."""
+        return await self._read(claimable_ms, now_ms, scopes)
 
     @urgent
     async def expire(

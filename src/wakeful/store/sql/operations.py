@@ -19,6 +19,7 @@ from wakeful.run.signal_rules import Arrival
 from wakeful.store.accounts import AgentRow, Inherited, InheritingChange
 from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
+from wakeful.store.claim_requests import ClaimedRun, ClaimRequest
 from wakeful.store.instances import (
     InstanceRow,
     InstanceRule,
@@ -149,13 +150,9 @@ class ExecutorOperations(Protocol[C]):
         db: C,
         events: TransactionEvents,
         now_ms: int,
-        worker: str,
         workspace: str,
-        agents: Sequence[str] | None,
-        lanes: Sequence[str] | None,
-        limit: int,
-        claim_id: str | None,
-    ) -> list[tuple[TakenRun, RunView]]: ...
+        requests: Sequence[ClaimRequest],
+    ) -> list[list[ClaimedRun]]: ...
 
     async def release_claims(
         self,

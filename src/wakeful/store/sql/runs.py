@@ -17,24 +17,29 @@ from wakeful.values.ids import is_id
 _run_view: Final = reader(RunView)
 
 
-def run_columns(delivery: str, delivery_error: str) -> str:
-    """Return the columns of a run `r` as `RunView`, with these of its delivery."""
+def run_columns(delivery: str, delivery_error: str, table: str = "r") -> str:
+    """Return the columns of a run of this table as `RunView`, with these of its delivery."""
     expressions = {
-        "id": "r.id::text",
-        "job_id": "r.job_id::text",
-        "replay_of": "r.replay_of::text",
+        "id": f"{table}.id::text",
+        "job_id": f"{table}.job_id::text",
+        "replay_of": f"{table}.replay_of::text",
         "delivery": delivery,
         "delivery_error": delivery_error,
     }
-    return select_list(RunView._fields, "r", expressions)
+    return select_list(RunView._fields, table, expressions)
 
 
-#: the primary key of deliveries, once for each
-_RUN: Final = "SELECT " + run_columns(
-    """coalesce((SELECT CASE WHEN d.due_at IS NULL THEN d.state ELSE 'pending' END
-            FROM deliveries d WHERE d.run_id = r.id), 'not_requested')""",
-    "(SELECT d.error FROM deliveries d WHERE d.run_id = r.id)",
-)
+def view_columns(table: str) -> str:
+    """Return the columns of a run as `RunView`: the primary key of deliveries, once for each."""
+    return run_columns(
+        f"""coalesce((SELECT CASE WHEN d.due_at IS NULL THEN d.state ELSE 'pending' END
+            FROM deliveries d WHERE d.run_id = {table}.id), 'not_requested')""",
+        f"(SELECT d.error FROM deliveries d WHERE d.run_id = {table}.id)",
+        table,
+    )
+
+
+_RUN: Final = f"SELECT {view_columns('r')}"
 #: the primary key
 RUN: Final = f"{_RUN} FROM runs r WHERE r.id = $1"
 #: the primary keys of runs and attempts

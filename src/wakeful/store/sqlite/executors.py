@@ -11,18 +11,21 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from wakeful.job.start_rules import BudgetOwner
 from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
 from wakeful.store.changelog import claim_topic
+from wakeful.store.claim_requests import ClaimedRun, ClaimRequest, assign_runs, plan_ranges
 from wakeful.store.columns import fields_before, select_list
 from wakeful.store.plans import TURN_MS
 from wakeful.store.rows import RunView, TakenRun, UnfinishedRun
+from wakeful.store.sql.budgets import find_budget_owners
 from wakeful.store.sql.runs import runs_by_ids
 from wakeful.store.sqlite.connection import TransactionEvents
-from wakeful.store.sqlite.leases import longest_due, read_due_runs
+from wakeful.store.sqlite.leases import DueRun, longest_due, read_due_runs
 from wakeful.store.sqlite.outcomes import settle
-from wakeful.store.sqlite.session import SqliteSession
-from wakeful.store.sqlite.statements import DUE_RUN, HAS_THE_TURN, OF_DUE_RUN
+from wakeful.store.sqlite.session import Bulk, SqliteSession
+from wakeful.store.sqlite.statements import DUE_RUN, HAS_THE_TURN, OF_DUE_RUN, marks
 from wakeful.store.sqlite.waiting_runs import HeldRun, release_runs
 from wakeful.values.clock import Clock
 
@@ -50,10 +53,13 @@ _UNFINISHED_RUN: Final = select_list(
     {"policy": "coalesce(j.policy, '{}')", "response_code": "NULL"},
 )
 #: by rowid
-MARK_CLAIMED: Final = """
-    UPDATE runs SET state = 'running', worker = ?1, started_at = ?2, attempt = ?3, beat_at = ?2,
-        due_at = NULL, claim_id = ?5, waiting = NULL
-    WHERE rowid = ?4"""
+MARK_CLAIMED: Final = Bulk(
+    """UPDATE runs SET state = 'running', started_at = ?1, beat_at = ?1, due_at = NULL, waiting = NULL,
+        worker = v.column1, attempt = v.column2, claim_id = v.column3 FROM (VALUES""",
+    f"({marks(4)})",
+    ") v WHERE runs.rowid = v.column4",
+    shared=1,
+)
 #: the primary keys of runs and jobs, once for each. With the rowid last. One that is being verified is over
 #: for its executor
 CLAIMED: Final = f"""
@@ -117,26 +123,54 @@ async def claim(
     db: sqlite3.Connection,
     events: TransactionEvents,
     now_ms: int,
-    worker: str,
     workspace: str,
-    agents: Sequence[str] | None,
-    lanes: Sequence[str] | None,
-    limit: int,
-    claim_id: str | None,
-) -> list[tuple[TakenRun, RunView]]:
-    parameters = (workspace, now_ms, _lanes(lanes), limit)
-    if agents is None:
-        due = read_due_runs(db.execute(CLAIMABLE, parameters))
-    else:
-        rows = [row for agent in set(agents) for row in db.execute(CLAIMABLE_OF_AGENT, (*parameters, agent))]
-        due = sorted(read_due_runs(rows), key=longest_due)[:limit]
-    if not due:
-        return []
-    db.executemany(MARK_CLAIMED, [(worker, now_ms, each.run.attempt, each.rowid, claim_id) for each in due])
-    ids = [each.run.id for each in due]
+    requests: Sequence[ClaimRequest],
+) -> list[list[ClaimedRun]]:
+    given = assign_runs(requests, _claimable(db, now_ms, workspace, requests), _owner)
+    marked = [
+        (request.worker, each.run.attempt, request.claim_id, each.rowid)
+        for request, runs in zip(requests, given, strict=True)
+        for each in runs
+    ]
+    if not marked:
+        return [[] for _ in requests]
+    MARK_CLAIMED.execute(db, marked, now_ms)
+    taken = [each.run for runs in given for each in runs]
+    ids = [run.id for run in taken]
     events.record_started(ids)
     views = await _views(db, ids)
-    return [(each.run, views[each.run.id]) for each in due]
+    agents = sorted({run.agent for run in taken})
+    owners = await find_budget_owners(SqliteSession(db), workspace, agents)
+    return [
+        [
+            ClaimedRun(
+                each.run,
+                views[each.run.id],
+                not owners.isdisjoint((BudgetOwner(workspace, each.run.agent), BudgetOwner(workspace))),
+            )
+            for each in runs
+        ]
+        for runs in given
+    ]
+
+
+def _claimable(
+    db: sqlite3.Connection, now_ms: int, workspace: str, requests: Sequence[ClaimRequest]
+) -> list[DueRun]:
+    """Return runs that these requests could get, longest due first, each once."""
+    found: dict[int, DueRun] = {}
+    ranges = plan_ranges(requests)
+    for part, most in ranges:
+        lanes = None if part.lanes is None else json.dumps(sorted(part.lanes))
+        statement = CLAIMABLE if part.agents is None else CLAIMABLE_OF_AGENT
+        whose = () if part.agents is None else (part.agent,)
+        rows = db.execute(statement, (workspace, now_ms, lanes, most, *whose))
+        found.update((each.rowid, each) for each in read_due_runs(rows))
+    return sorted(found.values(), key=longest_due)
+
+
+def _owner(due: DueRun) -> tuple[str, str]:
+    return due.run.agent, due.run.lane
 
 
 async def _views(db: sqlite3.Connection, ids: Sequence[str]) -> dict[str, RunView]:
@@ -187,10 +221,6 @@ async def release_claims(
         events.publish(claim_topic(workspace, worker, claim_id))
     release_runs(db, events, now_ms, sorted(held))
     return [run.id for run in held]
-
-
-def _lanes(lanes: Sequence[str] | None) -> str | None:
-    return None if lanes is None else json.dumps(list(lanes))
 
 
 async def expire(

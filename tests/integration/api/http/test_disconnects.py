@@ -55,13 +55,13 @@ async def test_a_disconnect_logs_one_debug_line(
     length: int | None,
 ) -> None:
     waiting = asyncio.Event()
-    next_claim_ms = ask.app.store.next_claim_ms
+    claimable_ms = ask.app.store.claimable_ms
 
-    async def watched(*given: Any) -> int | None:
+    async def watched(*given: Any) -> list[int | None]:
         waiting.set()
-        return await next_claim_ms(*given)
+        return await claimable_ms(*given)
 
-    monkeypatch.setattr(ask.app.store, "next_claim_ms", watched)
+    monkeypatch.setattr(ask.app.store, "claimable_ms", watched)
     await ask("GET", "/jobs")
     caplog.set_level(logging.DEBUG)
     caplog.clear()

@@ -1,9 +1,9 @@
-"""Claims that wait for runs: one of those that wait for the same runs asks the database, in their order."""
+"""Claims that wait for runs: one look for all of them, and one transaction for those that ask together."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 import pytest
@@ -12,31 +12,36 @@ from tests.integration.conftest import SELDOM, NewApp
 from tests.support.waiting import PATIENCE, eventually
 from wakeful import Wakeful
 from wakeful.service.auth.access import LOCAL
+from wakeful.service.runs import claim_hub
+from wakeful.store.claim_requests import ClaimRequest
 
 #: How many claims wait.
 MANY: Final = 12
 
 
 class Asked:
-    """Counts how often claims ask the database, by executor."""
+    """Records the transactions in which claims ask the database, by executors, and counts the looks."""
 
     def __init__(self, app: Wakeful, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.workers: list[str] = []
-        claim = app.store.claim
+        self.together: list[list[str]] = []
+        self.looks = 0
+        claim, claimable_ms = app.store.claim, app.store.claimable_ms
 
-        async def counted(now_ms: int, worker: str, *given: Any) -> Any:
-            self.workers.append(worker)
-            return await claim(now_ms, worker, *given)
+        async def counted(now_ms: int, workspace: str, requests: Sequence[ClaimRequest]) -> Any:
+            self.together.append([request.worker for request in requests])
+            return await claim(now_ms, workspace, requests)
+
+        async def looked(*given: Any) -> Any:
+            self.looks += 1
+            return await claimable_ms(*given)
 
         monkeypatch.setattr(app.store, "claim", counted)
+        monkeypatch.setattr(app.store, "claimable_ms", looked)
 
-    async def by(self, worker: str) -> None:
-        """Wait until an executor has asked."""
-
-        async def has_asked() -> bool:
-            return worker in self.workers
-
-        assert await eventually(has_asked)
+    @property
+    def workers(self) -> list[str]:
+        """The executors that asked."""
+        return [worker for workers in self.together for worker in workers]
 
 
 @pytest.fixture
@@ -51,17 +56,15 @@ def asked(app: Wakeful, monkeypatch: pytest.MonkeyPatch) -> Asked:
     return Asked(app, monkeypatch)
 
 
-async def wait_for_runs(app: Wakeful, asked: Asked, **more: Any) -> list[asyncio.Task[Any]]:
+async def wait_for_runs(app: Wakeful, **more: Any) -> list[asyncio.Task[Any]]:
     """Start claims, one after the other, and return them when all of them wait."""
-    waiting = []
+    hub, waiting = app.services.runs.pull._hub, []
     for number in range(MANY):
         given: dict[str, Any] = {"wait_ms": 60_000, "claim_id": f"c{number}", **more}
         waiting.append(
             asyncio.create_task(app.services.runs.pull.claim(LOCAL, "default", f"w{number}", **given))
         )
-        await asked.by(f"w{number}")
-    for _ in range(20):
-        await asyncio.sleep(0)
+        await eventually(lambda expected=number + 1: sum(hub._idle.values()) == expected)  # type: ignore[misc]
     return waiting
 
 
@@ -71,53 +74,48 @@ async def end(waiting: list[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*waiting, return_exceptions=True)
 
 
-async def test_claims_for_different_agents_ask_one_after_the_other(
-    app: Wakeful, monkeypatch: pytest.MonkeyPatch
-):
+async def test_claims_of_a_workspace_that_come_together_ask_together(app: Wakeful, asked: Asked):
     """Otherwise the writes of other tenants would wait for those of a thousand claims."""
-    claim, asking, most, by = app.store.claim, 0, 0, set[str]()
+    claim = app.services.runs.pull.claim
+    claims = [claim(LOCAL, "default", f"w{number}", agents=[f"a{number}"]) for number in range(MANY)]
+    assert await asyncio.gather(*claims) == [[]] * MANY
+    assert asked.together == [[f"w{number}" for number in range(MANY)]]
 
-    async def counted(now_ms: int, worker: str, *given: Any) -> Any:
-        nonlocal asking, most
-        asking += 1
-        most = max(most, asking)
-        by.add(worker)
-        try:
-            await asyncio.sleep(0)
-            return await claim(now_ms, worker, *given)
-        finally:
-            asking -= 1
 
-    monkeypatch.setattr(app.store, "claim", counted)
-    waiting = [
-        asyncio.create_task(
-            app.services.runs.pull.claim(
-                LOCAL, "default", f"w{number}", agents=[f"a{number}"], wait_ms=60_000
-            )
-        )
-        for number in range(MANY)
-    ]
-    await eventually(lambda: len(by) == MANY)
-    assert most <= 4
-    waiting.pop().cancel()
+async def test_many_claims_that_wait_cost_one_look_each_second(
+    app: Wakeful, asked: Asked, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(claim_hub, "POLL_S", 0.05)
+    waiting = await wait_for_runs(app)
+    asked.together.clear()
+    asked.looks = 0
+    assert await eventually(lambda: asked.looks >= 3)
+    assert asked.together == []
     app.services.runs.pull.shut_down()
     async with asyncio.timeout(PATIENCE):
-        assert await asyncio.gather(*waiting) == [[]] * (MANY - 1)
+        assert await asyncio.gather(*waiting) == [[]] * MANY
 
 
-async def test_runs_of_others_let_one_of_many_waiting_claims_ask(app: Wakeful, asked: Asked):
+async def test_runs_of_others_let_no_waiting_claim_ask(app: Wakeful, asked: Asked):
     await app.services.agents.put(LOCAL, "default", "other", {"target": {"kind": "echo"}})
     await app.jobs.of("other").create("echo", schedule=SELDOM)
-    waiting = await wait_for_runs(app, asked, agents=["default"])
-    asked.workers.clear()
+    waiting = await wait_for_runs(app, agents=["default"])
+    asked.together.clear()
     for _ in range(5):
         await app.runs.wait((await app.jobs.of("other").run("echo")).id)
-    assert len(set(asked.workers)) <= 1
+    assert asked.together == []
     await end(waiting)
 
 
-async def test_each_waiting_claim_gets_a_run_in_its_turn(app: Wakeful, asked: Asked):
-    waiting = await wait_for_runs(app, asked)
+async def test_a_claim_of_one_run_that_is_there_asks_once(app: Wakeful, asked: Asked):
+    await app.jobs.run("pulled")
+    (run,) = await app.services.runs.pull.claim(LOCAL, "default", "me", wait_ms=60_000)
+    assert run["attempt"] == 1
+    assert (asked.together, asked.looks) == ([["me"]], 0)
+
+
+async def test_each_waiting_claim_gets_a_run_in_its_turn(app: Wakeful):
+    waiting = await wait_for_runs(app)
     started = [(await app.jobs.run("pulled")).id for _ in range(MANY)]
     async with asyncio.timeout(PATIENCE):
         claimed = [run["id"] for runs in await asyncio.gather(*waiting) for run in runs]
@@ -125,8 +123,8 @@ async def test_each_waiting_claim_gets_a_run_in_its_turn(app: Wakeful, asked: As
 
 
 @pytest.mark.parametrize("gone", ["cancelled", "released"])
-async def test_a_claim_that_ends_lets_the_next_one_have_its_turn(app: Wakeful, asked: Asked, gone: str):
-    waiting = await wait_for_runs(app, asked)
+async def test_a_claim_that_ends_lets_the_next_one_have_its_turn(app: Wakeful, gone: str):
+    waiting = await wait_for_runs(app)
     for number in (0, 3, 1):  # the one whose turn it is, one of the others, and the next one
         if gone == "cancelled":
             waiting[number].cancel()
@@ -146,8 +144,8 @@ async def test_a_claim_that_ends_lets_the_next_one_have_its_turn(app: Wakeful, a
     await end(waiting)
 
 
-async def test_a_claim_whose_time_is_over_ends_before_its_turn(app: Wakeful, asked: Asked):
-    waiting = await wait_for_runs(app, asked)
+async def test_a_claim_whose_time_is_over_ends_before_its_turn(app: Wakeful):
+    waiting = await wait_for_runs(app)
     assert await app.services.runs.pull.claim(LOCAL, "default", "impatient", wait_ms=20) == []
     app.services.runs.pull.shut_down()
     async with asyncio.timeout(PATIENCE):
