@@ -9,19 +9,20 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar, Unpack
+from typing import Any, Final, NamedTuple, ParamSpec, Self, TypeAlias, TypeVar, Unpack, overload
 
 from wakeful.agents.agent import Agent
 from wakeful.agents.turn_starter import TurnStarter
 from wakeful.app.agent_runtime import AgentRuntime
 from wakeful.app.agents import Agents
 from wakeful.app.chat import CronTool, StoredConversations
-from wakeful.app.home import Done, Home, SyncMethods, call_at_exit, running_loop
+from wakeful.app.home import Done, Home, call_at_exit, running_loop
 from wakeful.app.incidents import Incidents
 from wakeful.app.jobs import Jobs
 from wakeful.app.overrides import overrides
 from wakeful.app.runs import Runs
 from wakeful.app.suggestions import Suggestions
+from wakeful.app.tasks import Enqueued, SyncMethods, Tasks, slug_of
 from wakeful.client.portal import Portal
 from wakeful.client.scheduler import Scheduler
 from wakeful.cron import zone
@@ -64,6 +65,8 @@ from wakeful.values.process_share import ProcessShare, current_share
 
 A = TypeVar("A", bound=type[Agent])
 F = TypeVar("F", bound=Callable[..., object])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 #: A coroutine in async programs. Not typed as one: type checkers would want it awaited in sync programs too.
 AwaitedOrDone: TypeAlias = Any
@@ -205,6 +208,7 @@ class Wakeful:
         self.jobs = Jobs(self.services, workspace, agent, self.home)
         #: read, stop, replay and complete runs
         self.runs = Runs(self.services, workspace, agent, self.home)
+        self._tasks = Tasks(self.services, self._functions, self.jobs, self.runs, self.home)
         #: create and change agents, send messages and signals to them, and manage their instances
         self.agents = Agents(self.services, workspace, self.home)
         #: read and acknowledge incidents
@@ -212,7 +216,7 @@ class Wakeful:
         #: read and decide suggestions
         self.suggestions = Suggestions(self.services, workspace, self.home)
         #: the same methods without `await`, for any thread and any event loop but that of this scheduler
-        self.sync = SyncMethods(self)
+        self.sync = SyncMethods(self, self._tasks, self.home)
 
     # --- declared jobs ---------------------------------------------------------------------------
 
@@ -252,14 +256,66 @@ class Wakeful:
         text = when.isoformat() if isinstance(when, datetime) else when
         return self._declare({"kind": "at", "at": text, **({"tz": tz} if tz else {})}, name, options)
 
-    def function(self, name: str | None = None) -> Callable[[F], F]:
-        """Register the decorated function as a target without a job of its own: `Function("name")`."""
+    def function(self, name: str | None = None, **options: Unpack[JobOptions]) -> Callable[[F], F]:
+        """Register the decorated function for `enqueue`, and as a target of jobs: `Function("name")`.
+
+        The options are the fields of the job that its enqueued calls belong to: `max_attempts`, `lane` …
+        """
 
         def register(function: F) -> F:
-            self._functions.register(name or _slug(function), function)
+            self._tasks.register(name or slug_of(function), function, options)
             return function
 
         return register
+
+    # A call with options is checked when it is made: types cannot add parameters to those of a function.
+    @overload
+    def enqueue(
+        self, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Enqueued[R]: ...
+    @overload
+    def enqueue(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Enqueued[R]: ...
+    @overload
+    def enqueue(
+        self,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        in_: str | timedelta | float,
+        key: str | None = None,
+        **kwargs: Any,
+    ) -> Enqueued[Any]: ...
+    @overload
+    def enqueue(
+        self,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        at: datetime,
+        key: str | None = None,
+        **kwargs: Any,
+    ) -> Enqueued[Any]: ...
+    @overload
+    def enqueue(
+        self,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        key: str,
+        **kwargs: Any,
+    ) -> Enqueued[Any]: ...
+    def enqueue(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Enqueued[Any]:
+        """Call a function later, in any process that has it: `await app.enqueue(send_mail, "a@example.com")`.
+
+        The call is a run as any other: stored, retried, listed. Its arguments are JSON. It is due now, after
+        `in_` (text such as `"20m"`, or seconds) or `at` a time. A second call with the same `key` within a
+        day returns the run of the first one. `await app.enqueue(f).result()` is what the function returns.
+
+        Decorate the function with `@app.function()`, so that every process has it from its start.
+        """
+        if running_loop() is None:
+            raise FailedPrecondition("`app.enqueue` needs `await`; in a sync function use `app.sync.enqueue`")
+        return self._tasks.prepare(function, args, kwargs)
 
     @property
     def functions(self) -> FunctionLauncher:
@@ -276,7 +332,7 @@ class Wakeful:
 
     def _declare(self, schedule: object, name: str | None, options: Mapping[str, object]) -> Callable[[F], F]:
         def declare(function: F) -> F:
-            slug = name or _slug(function)
+            slug = name or slug_of(function)
             again = self._is_defined_again(slug, function)
             if slug in self._declared and not again:
                 raise AlreadyExists(f"a job '{slug}' is already declared; give this one another `name`")
@@ -293,6 +349,7 @@ class Wakeful:
                     self._functions.unregister(slug)
                     raise
             self._declared[slug] = _Declared(function, document)
+            self._tasks.declare(slug, function)
             return function
 
         return declare
@@ -551,10 +608,6 @@ def _zone(setting: str, name: str) -> str:
 
 def _qualified_name(function: Callable[..., object]) -> str | None:
     return getattr(function, "__qualname__", None)
-
-
-def _slug(function: Callable[..., object]) -> str:
-    return getattr(function, "__name__", "function").strip("_").replace("_", "-").lower()
 
 
 def _implements_scheduler(app: Wakeful) -> Scheduler:

@@ -13,7 +13,6 @@ import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Final, TypeVar, cast
 
-from wakeful.client import sync
 from wakeful.client.portal import Portal
 from wakeful.errors import FailedPrecondition, WakefulError
 from wakeful.logs import get_logger
@@ -111,23 +110,6 @@ class HomePortal(Portal):
                 "in another thread (`asyncio.to_thread`)"
             )
         return self._home.require_loop()
-
-
-class SyncMethods:
-    """The methods of a scheduler without `await`: `app.sync`."""
-
-    def __init__(self, app: Any) -> None:
-        portal = HomePortal(app.home)
-        #: create, change and run jobs
-        self.jobs = sync.Jobs(portal, app.jobs)
-        #: read, stop, replay and complete runs
-        self.runs = sync.Runs(portal, app.runs)
-        #: create and change agents, send messages and signals to them, and manage their instances
-        self.agents = sync.Agents(portal, app.agents)
-        #: read and acknowledge incidents
-        self.incidents = sync.Incidents(portal, app.incidents)
-        #: read and decide suggestions
-        self.suggestions = sync.Suggestions(portal, app.suggestions)
 
 
 class Done(Awaitable[None]):

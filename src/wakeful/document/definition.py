@@ -196,7 +196,10 @@ def _definition(reading: DocumentReader) -> Definition:
     timing = read_timing(reading)
     about = reading.read(ABOUT)
     work = reading.read(WORK)
-    if "schedule" not in values and "after" not in values and not work.get("trigger_url"):
+    targets = {field: values[field] for field in TARGET_FIELDS if field in values}
+    work["target"] = read_targets(targets, reading.old_target, problems)
+    is_called = work["target"] is not None and work["target"].get("arguments") is True
+    if not ("schedule" in values or "after" in values or work.get("trigger_url") or is_called):
         problems.add(
             "schedule",
             "it is missing; write '0 9 * * 1-5' or 'every 15m', or name another job in `after`, or set "
@@ -211,8 +214,6 @@ def _definition(reading: DocumentReader) -> Definition:
                 check_zone(reading.defaults.tz, reading.defaults, named=False)
     if "after" in about and about["after"].output:
         work["after_output"] = True
-    targets = {field: values[field] for field in TARGET_FIELDS if field in values}
-    work["target"] = read_targets(targets, reading.old_target, problems)
     if "payload" in values:
         with problems.of("payload"):
             longest = None if reading.stored else reading.defaults.max_payload_bytes

@@ -38,10 +38,13 @@ class Function:
     """A Python function that is registered under this name in the process."""
 
     name: str
+    #: whether the members of the payload are its arguments; else it takes the run, or nothing
+    arguments: bool = False
 
     def to_json(self) -> dict[str, Json]:
         """Return the target as it is in a job document."""
-        return {"kind": "function", "name": self.name}
+        target: dict[str, Json] = {"kind": "function", "name": self.name}
+        return {**target, "arguments": True} if self.arguments else target
 
 
 @dataclass(frozen=True, slots=True, init=False)

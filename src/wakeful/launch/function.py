@@ -84,13 +84,16 @@ class FunctionLauncher:
         self._max_threads = threads
         self._threads: Threads | None = None
 
-    def register(self, name: str, function: Function, *, replace: bool = False) -> None:
+    def register(
+        self, name: str, function: Function, *, replace: bool = False, arguments: bool = False
+    ) -> None:
         """Register a function by the `name` of targets of kind `function`.
 
-        Raises InvalidArgument if it needs other parameters than the run, and AlreadyExists if another
-        function has the name, unless `replace` is set.
+        Raises InvalidArgument if it needs other parameters than the run, unless it may take `arguments`, and
+        AlreadyExists if another function has the name, unless `replace` is set.
         """
-        registered = _Registered(function, is_awaited(function), takes_run_parameter(name, function))
+        takes_run = takes_run_parameter(name, function, only_run=not arguments)
+        registered = _Registered(function, is_awaited(function), takes_run)
         known = self._functions.get(name)
         if known is not None and known.function is not function and not replace:
             raise AlreadyExists(f"a function '{name}' is registered already; give this one another name")
@@ -130,6 +133,8 @@ class FunctionLauncher:
             raise InvalidArgument(
                 "target: a function target needs a name, such as {'kind': 'function', 'name': 'digest'}"
             )
+        if not isinstance(target.get("arguments", False), bool):
+            raise InvalidArgument("target: arguments: write true to pass the payload as arguments, or false")
 
     async def start(self, run: Launch) -> Outcome:
         """Call the function and return its outcome."""
@@ -138,6 +143,12 @@ class FunctionLauncher:
             function, awaited, takes_run = self._functions[name]  # type: ignore[index]
         except (KeyError, TypeError):
             return self._not_registered(name)
+        if run.target.get("arguments") is True:
+            try:
+                function, takes_run = _bind_arguments(function, run), False
+            except TypeError as error:
+                reason = f"the payload does not have the arguments of the function '{name}': {error}"
+                return Failed(truncate(reason), permanent=True, reason="arguments")
         try:
             if not awaited:
                 value = await self._in_thread(function, takes_run, run)
@@ -275,8 +286,20 @@ def is_awaited(function: Function) -> bool:
     )
 
 
-def takes_run_parameter(name: str, function: Function) -> bool:
-    """Return whether it takes the run. Raises InvalidArgument if it needs more."""
+def _bind_arguments(function: Function, run: Launch) -> Function:
+    """Return the function with the members of the payload as arguments, and `run` if it takes one."""
+    given = run.payload
+    if given is not None and not isinstance(given, dict):
+        raise TypeError("the payload is not an object")
+    arguments: dict[str, object] = {**(given or {})}
+    if "run" in _parameters(function):
+        arguments["run"] = run
+    inspect.signature(function).bind(**arguments)
+    return partial(function, **arguments)
+
+
+def takes_run_parameter(name: str, function: Function, *, only_run: bool = True) -> bool:
+    """Return whether it takes the run. Raises InvalidArgument if it needs more and `only_run` is set."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise InvalidArgument(
             f"function '{name}' is a generator (it has a `yield`), so a call does nothing; return instead"
@@ -289,7 +312,7 @@ def takes_run_parameter(name: str, function: Function) -> bool:
     needed = [each for each in parameters if each.default is each.empty]
     positional = [each for each in needed if each.kind in _POSITIONAL]
     keywords = [each.name for each in needed if each.kind is each.KEYWORD_ONLY]
-    if len(positional) > 1 or keywords:
+    if only_run and (len(positional) > 1 or keywords):
         names = ", ".join([each.name for each in positional[1:]] + keywords)
         raise InvalidArgument(
             f"function '{name}' needs {names} besides the run; write it as `async def {name}(run)`, "

@@ -62,18 +62,19 @@ class JobTriggers(JobEditor):
         payload: object = None,
         overlap: object = None,
         version: int | None = None,
+        due_ms: int | None = None,
         keyed: Keyed[RunView | None] | None = None,
     ) -> RunView | None:
         """Run a job now: always with mode `force`, with mode `due` only if a tick is due, else return None.
 
-        The run starts at once, beside other runs of the job, unless `overlap` names an overlap policy. A
-        forced run skips the precheck, unless an agent's key starts it. ResourceExhausted: a budget is used
-        up, or an agent's key runs an admin's job too often.
+        The run starts at once, or at `due_ms`, beside other runs of the job, unless `overlap` names a policy
+        for that. A forced run skips the precheck, unless an agent's key starts it. ResourceExhausted: a
+        budget is used up, or an agent's key runs an admin's job too often.
         """
 
         async def start() -> RunView | None:
             return await self._trigger(
-                principal, workspace, agent, name, mode, payload, overlap, version, keyed
+                principal, workspace, agent, name, mode, payload, overlap, version, due_ms, keyed
             )
 
         view = await run_as_it_is(version, start)
@@ -91,6 +92,7 @@ class JobTriggers(JobEditor):
         payload: object,
         overlap: object,
         version: int | None,
+        due_ms: int | None,
         keyed: Keyed[RunView | None] | None,
     ) -> RunView | None:
         due_only = read_mode(mode) == "due"
@@ -118,6 +120,8 @@ class JobTriggers(JobEditor):
                 check_rate(job, await self._store.runs(started), now_ms)
             await self._budgets.check(BudgetOwner(workspace, agent, job.id), job.name)
             run = triggered_run(principal, job, now_ms, due_only=due_only, payload=own)
+            if due_ms is not None:
+                run = run._replace(scheduled_ms=due_ms, due_ms=due_ms)
             if call is not None:
                 (run,) = call.triggered([run])
             details = compact({"run": run.id, "mode": "due" if due_only else "force"})

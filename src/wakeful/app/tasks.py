@@ -1,0 +1,301 @@
+"""One-off work: a call of a function that is stored as a run, and its result."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import warnings
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
+
+from wakeful.app.home import Home, HomePortal
+from wakeful.app.jobs import Jobs
+from wakeful.app.runs import Runs
+from wakeful.client import sync
+from wakeful.client.scheduler import Scheduler
+from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
+from wakeful.job.targets import Function
+from wakeful.launch.function import FunctionLauncher
+from wakeful.model import Run
+from wakeful.service.auth.access import LOCAL
+from wakeful.service.idempotency import Reply
+from wakeful.service.services import Services
+from wakeful.store.idempotency import Keyed
+from wakeful.store.rows import RunView
+from wakeful.values.duration import parse_duration
+from wakeful.values.json_value import Json, compact, json_value
+
+R = TypeVar("R")
+
+#: The options of `enqueue`, which no parameter of a function may be named.
+OPTIONS: Final = ("in_", "at", "key")
+
+
+class Enqueued(Awaitable[Run], Generic[R]):
+    """A call of a function that is to be enqueued: `await` it for its run, or await its `result`."""
+
+    def __init__(
+        self, name: str, start: Callable[[], Coroutine[Any, Any, Run]], runs: Runs, function: Callable[..., R]
+    ) -> None:
+        self._name = name
+        self._start = start
+        self._runs = runs
+        self._function = function
+        self._awaited = False
+
+    def __await__(self) -> Generator[Any, Any, Run]:
+        return self.store().__await__()
+
+    def store(self) -> Coroutine[Any, Any, Run]:
+        """Enqueue the call, and return its run."""
+        self._awaited = True
+        return self._start()
+
+    async def result(self, timeout: float | None = None) -> R:  # noqa: ASYNC109
+        """Enqueue the call, and return what the function returns.
+
+        Raises TimeoutError after `timeout` seconds; the run goes on. Raises FailedPrecondition if the run
+        ends without success.
+        """
+        run = await self
+        async with asyncio.timeout(timeout):
+            ended = await self._runs.wait(run.id)
+        return self.read(ended)
+
+    def read(self, ended: Run) -> R:
+        """Return what the function returned in this run."""
+        return read_result(ended, self._function)
+
+    def __del__(self) -> None:
+        if not self._awaited:
+            warnings.warn(
+                f"the call of '{self._name}' was not enqueued: `app.enqueue` needs `await`",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+def read_result(run: Run, function: Callable[..., R]) -> R:
+    """Return what the function returned in a run, from its output.
+
+    Text and values of JSON come back as they were; text that a function without a return annotation returns
+    is read as JSON if it is JSON.
+    """
+    if run.state != "succeeded":
+        why = run.error or run.reason or "no reason is known"
+        raise FailedPrecondition(f"run {run.id} of '{run.job}' ended as {run.state}: {why}")
+    text = run.output
+    if text is None or _returns_text(function):
+        return cast(R, text)
+    try:
+        return cast(R, json.loads(text))
+    except ValueError:
+        return cast(R, text)
+
+
+def _returns_text(function: Callable[..., object]) -> bool:
+    annotation = inspect.signature(function).return_annotation
+    return annotation is str or annotation == "str"
+
+
+def read_arguments(function: Callable[..., object], args: Any, kwargs: Mapping[str, Any]) -> dict[str, Json]:
+    """Return the arguments of a call by name, as JSON. Raises InvalidArgument if they do not fit.
+
+    >>> def send(to, subject="news", *, urgent=False): ...
+    >>> read_arguments(send, ["a@example.com"], {"urgent": True})
+    {'to': 'a@example.com', 'urgent': True}
+    >>> read_arguments(send, [], {"whom": "a@example.com"})
+    Traceback (most recent call last):
+    wakeful.errors.InvalidArgument: send: missing a required argument: 'to'
+    """
+    name = getattr(function, "__name__", "function")
+    signature = inspect.signature(function)
+    for each in signature.parameters.values():
+        if each.name in OPTIONS:
+            raise InvalidArgument(f"{name}: its parameter '{each.name}' is an option of `enqueue`; rename it")
+        if each.kind in (each.POSITIONAL_ONLY, each.VAR_POSITIONAL):
+            raise InvalidArgument(f"{name}: its parameter '{each.name}' has no name in a call; give it one")
+    given = signature.replace(
+        parameters=[each for each in signature.parameters.values() if each.name != "run"]
+    )
+    try:
+        bound = given.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise InvalidArgument(f"{name}: {error}") from error
+    values = {**bound, **bound.pop(_keywords(given), {})} if _keywords(given) else bound
+    arguments: dict[str, Json] = {}
+    for key, value in values.items():
+        try:
+            arguments[key] = json_value(value, None)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{name}: {key}: {error.message}") from error
+    return arguments
+
+
+def _keywords(signature: inspect.Signature) -> str:
+    """Return the name of the parameter that takes all other keywords, if there is one."""
+    names = [each.name for each in signature.parameters.values() if each.kind is each.VAR_KEYWORD]
+    return names[0] if names else ""
+
+
+class _Task(NamedTuple):
+    """A function whose calls are enqueued."""
+
+    name: str
+    #: the fields of its job; None: it is declared with a schedule, so the job exists
+    options: Mapping[str, Any] | None
+
+
+class Tasks:
+    """Enqueues calls of functions, each as a run of the job of the function, which its first call saves."""
+
+    def __init__(
+        self, services: Services, functions: FunctionLauncher, jobs: Jobs, runs: Runs, home: Home
+    ) -> None:
+        self._services = services
+        self._functions = functions
+        self._jobs = jobs
+        self._runs = runs
+        self._home = home
+        self._tasks: dict[Callable[..., object], _Task] = {}
+        self._saved: set[str] = set()
+
+    def register(self, name: str, function: Callable[..., object], options: Mapping[str, Any]) -> None:
+        """Register a function that may have any parameters, with the fields of its job."""
+        self._functions.register(name, function, arguments=True)
+        self._tasks.setdefault(function, _Task(name, options))
+
+    def declare(self, name: str, function: Callable[..., object]) -> None:
+        """Remember that the function is a job of its own."""
+        self._tasks[function] = _Task(name, None)
+
+    def prepare(
+        self,
+        function: Callable[..., R],
+        args: Sequence[object],
+        kwargs: Mapping[str, Any],
+    ) -> Enqueued[R]:
+        """Check a call of a function and return it, to be enqueued. The options are among the `kwargs`."""
+        options = {name: kwargs.get(name) for name in OPTIONS}
+        kwargs = {name: value for name, value in kwargs.items() if name not in options}
+        if function not in self._tasks:
+            self.register(slug_of(function), function, {})
+        task = self._tasks[function]
+        arguments = read_arguments(function, args, kwargs)
+        if task.options is None and arguments:
+            raise InvalidArgument(
+                f"'{task.name}' is declared with a schedule, so its calls take no arguments"
+            )
+        due_ms = read_due_ms(options["in_"], options["at"], self._services.now_ms())
+        key = options["key"]
+
+        async def start() -> Run:
+            return await self._runs.get(
+                await self._home.run(lambda: self._enqueue(task, arguments, due_ms, key))
+            )
+
+        return Enqueued(task.name, start, self._runs, function)
+
+    async def _enqueue(
+        self, task: _Task, arguments: dict[str, Json], due_ms: int | None, key: str | None
+    ) -> str:
+        """Store a run of the function, due at that time, and return its id; with a `key`, once a day."""
+        if task.options is None:
+            return await self._trigger(task.name, None, due_ms, key)
+        if task.name not in self._saved:
+            await self._save(task.name, task.options)
+        try:
+            return await self._trigger(task.name, arguments, due_ms, key)
+        except NotFound:
+            await self._save(task.name, task.options)  # the job was deleted
+            return await self._trigger(task.name, arguments, due_ms, key)
+
+    async def _save(self, name: str, options: Mapping[str, Any]) -> None:
+        await self._jobs.upsert(name, **{**options, "target": Function(name, arguments=True)})
+        self._saved.add(name)
+
+    async def _trigger(
+        self, name: str, arguments: dict[str, Json] | None, due_ms: int | None, key: str | None
+    ) -> str:
+        where = self._jobs.where
+
+        async def trigger(*, keyed: Keyed[RunView | None] | None) -> RunView | None:
+            return await self._services.jobs.trigger(
+                LOCAL, *where, name, payload=arguments, due_ms=due_ms, keyed=keyed
+            )
+
+        if key is None:
+            run = await trigger(keyed=None)
+            assert run is not None
+            return run.id
+        reply = await self._services.idempotency.perform(
+            LOCAL, where[0], key, ["enqueue", *where, name], trigger, _reply
+        )
+        return str(json.loads(reply.body)["id"])
+
+
+class SyncMethods:
+    """The methods of a scheduler without `await`: `app.sync`."""
+
+    def __init__(self, app: Scheduler, tasks: Tasks, home: Home) -> None:
+        portal = HomePortal(home)
+        #: create, change and run jobs
+        self.jobs = sync.Jobs(portal, app.jobs)
+        #: read, stop, replay and complete runs
+        self.runs = sync.Runs(portal, app.runs)
+        #: create and change agents, send messages and signals to them, and manage their instances
+        self.agents = sync.Agents(portal, app.agents)
+        #: read and acknowledge incidents
+        self.incidents = sync.Incidents(portal, app.incidents)
+        #: read and decide suggestions
+        self.suggestions = sync.Suggestions(portal, app.suggestions)
+        self._tasks, self._portal = tasks, portal
+
+    def enqueue(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> SyncEnqueued:
+        """Call a function later, as `Wakeful.enqueue` does; the call is stored when this returns."""
+        call = self._tasks.prepare(function, args, kwargs)
+        return SyncEnqueued(self._portal.call(call.store()), call, self.runs)
+
+
+class SyncEnqueued:
+    """An enqueued call of a function."""
+
+    def __init__(self, run: Run, call: Enqueued[Any], runs: sync.Runs) -> None:
+        #: its run
+        self.run = run
+        self._call = call
+        self._runs = runs
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Return what the function returns, once it has; TimeoutError after `timeout` seconds."""
+        return self._call.read(self._runs.wait(self.run.id, timeout=timeout))
+
+
+def _reply(run: RunView | None) -> Reply:
+    assert run is not None
+    return Reply(200, {}, compact({"id": run.id}))
+
+
+def read_due_ms(in_: str | timedelta | float | None, at: datetime | None, now_ms: int) -> int | None:
+    """Return when a call is due: after a duration (text, or seconds), or at a time; None is now."""
+    if in_ is not None and at is not None:
+        raise InvalidArgument("give `in_` or `at`, not both")
+    if at is not None:
+        if at.tzinfo is None:
+            raise InvalidArgument("at: the time has no zone; write datetime(..., tzinfo=UTC)")
+        return round(at.timestamp() * 1000)
+    if in_ is None:
+        return None
+    if isinstance(in_, str):
+        return now_ms + parse_duration(in_)
+    seconds = in_.total_seconds() if isinstance(in_, timedelta) else in_
+    if seconds < 0:
+        raise InvalidArgument("in_: a call cannot be due in the past; leave it out for now")
+    return now_ms + round(seconds * 1000)
+
+
+def slug_of(function: Callable[..., object]) -> str:
+    """Return the name of the job of a function: `send_mail` is `send-mail`."""
+    return getattr(function, "__name__", "function").strip("_").replace("_", "-").lower()

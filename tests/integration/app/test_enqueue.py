@@ -1,0 +1,149 @@
+"""Calls of functions that are stored as runs: `app.enqueue`."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import warnings
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.integration.conftest import NewApp
+from tests.support.waiting import PATIENCE, eventually
+from wakeful import FailedPrecondition, InvalidArgument, Launch, Permanent, Wakeful
+
+
+def with_functions(new_app: NewApp) -> Wakeful:
+    app = new_app()
+
+    @app.function(max_attempts=1)
+    async def add(first: int, second: int = 10, *, run: Launch | None = None) -> int:
+        assert run is not None
+        assert run.job == "add"
+        return first + second
+
+    @app.function()
+    def text(value: str, **more: str) -> str:
+        return value + "".join(more.values())
+
+    @app.function()
+    async def refuse() -> None:
+        raise Permanent("no")
+
+    app.test_functions = add, text, refuse  # type: ignore[attr-defined]
+    return app
+
+
+async def test_a_call_is_a_run_with_its_arguments_and_its_result(new_app: NewApp):
+    app = with_functions(new_app)
+    add, text, refuse = app.test_functions  # type: ignore[attr-defined]
+    async with app:
+        assert await app.enqueue(add, 1, second=2).result(PATIENCE) == 3
+        assert await app.enqueue(add, 1).result(PATIENCE) == 11
+        assert await app.enqueue(text, "5", more="6").result(PATIENCE) == "56"
+        run = await app.enqueue(add, first=4)
+        assert (run.job, run.payload, run.trigger) == ("add", {"first": 4}, "user")
+        with pytest.raises(FailedPrecondition, match="failed: no"):
+            await app.enqueue(refuse).result(PATIENCE)
+        # Changed by a person, deleted, and called again.
+        await app.jobs.delete("add")
+        assert await app.enqueue(add, 2).result(PATIENCE) == 12
+
+
+async def test_wrong_arguments_are_refused_at_the_call(new_app: NewApp):
+    app = with_functions(new_app)
+    add = app.test_functions[0]  # type: ignore[attr-defined]
+    async with app:
+        for args, kwargs, wrong in (
+            ([], {}, "first"),
+            ([1, 2, 3], {}, "too many"),
+            ([1], {"third": 3}, "third"),
+            ([1], {"second": object()}, "second"),
+            ([1], {"in_": "20 parsecs"}, "parsecs"),
+            ([1], {"in_": -1}, "past"),
+            ([1], {"in_": "1m", "at": datetime.now(UTC)}, "not both"),
+            ([1], {"at": datetime(2030, 1, 1)}, "zone"),
+        ):
+            with pytest.raises(InvalidArgument, match=wrong):
+                app.enqueue(add, *args, **kwargs)
+
+        def takes_key(key: str) -> None: ...
+
+        with pytest.raises(InvalidArgument, match="option of `enqueue`"):
+            app.enqueue(takes_key, "a")
+        assert await app.jobs.list() == []
+
+
+async def test_a_call_without_await_warns(new_app: NewApp):
+    app = with_functions(new_app)
+    add = app.test_functions[0]  # type: ignore[attr-defined]
+    async with app:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            app.enqueue(add, 1)
+        assert "await" in str(caught[0].message)
+
+
+async def test_a_key_is_used_once_also_by_calls_at_the_same_time(new_app: NewApp):
+    app = with_functions(new_app)
+    add = app.test_functions[0]  # type: ignore[attr-defined]
+    async with app:
+        runs = await asyncio.gather(*(app.enqueue(add, n, key="once") for n in range(8)))
+        assert len({run.id for run in runs}) == 1
+        other = await app.enqueue(add, 1, key="twice")
+        assert other.id != runs[0].id
+
+
+async def test_a_delayed_call_waits(new_app: NewApp):
+    app = with_functions(new_app)
+    add = app.test_functions[0]  # type: ignore[attr-defined]
+    async with app:
+        later = await app.enqueue(add, 1, in_="1h")
+        soon = await app.enqueue(add, 1, at=datetime.now(UTC) + timedelta(seconds=0.5))
+        assert later.state == soon.state == "pending"
+        ended = await app.runs.wait(soon.id)
+        assert ended.started_at is not None
+        assert ended.started_at >= soon.scheduled_at
+        assert (await app.runs.get(later.id)).state == "pending"
+
+
+async def test_a_function_with_a_schedule_is_enqueued_as_a_run_of_its_job(new_app: NewApp):
+    app = new_app()
+
+    @app.cron("0 0 1 1 *")
+    async def yearly() -> str:
+        return "done"
+
+    async with app:
+        assert await app.enqueue(yearly).result(PATIENCE) == "done"
+        assert [job.name for job in await app.jobs.list()] == ["yearly"]
+
+
+async def test_a_call_survives_a_restart(new_app: NewApp):
+    app, again = with_functions(new_app), with_functions(new_app)
+    async with app:
+        run = await app.enqueue(app.test_functions[0], 1, in_="1s")  # type: ignore[attr-defined]
+    async with again:
+        assert (await again.runs.wait(run.id)).output == "11"
+
+
+def test_a_sync_program_enqueues_from_threads(new_app: NewApp):
+    app = new_app()
+    seen: list[int] = []
+
+    @app.function()
+    def note(number: int) -> list[int]:
+        seen.append(number)
+        return [number]
+
+    with app:
+        with pytest.raises(FailedPrecondition, match=r"app\.sync\.enqueue"):
+            app.enqueue(note, 1)
+        threads = [threading.Thread(target=app.sync.enqueue, args=[note, n]) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert app.sync.enqueue(note, 4).result(timeout=PATIENCE) == [4]
+        asyncio.run(eventually(lambda: sorted(seen) == [0, 1, 2, 3, 4]))
