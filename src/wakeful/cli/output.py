@@ -212,11 +212,6 @@ def table(
     return result
 
 
-def hide_default_agent(items: Iterable[Mapping[str, object]]) -> list[str]:
-    """Return the columns to hide: that of the agent, if all items are of the agent `default`."""
-    return [] if any(item["agentId"] != "default" for item in items) else ["AGENT"]
-
-
 def page(fields: Mapping[str, object]) -> Table:
     """Return a page with a line per field, JSON as text; empty fields are omitted."""
     result = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)

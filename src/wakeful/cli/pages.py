@@ -15,11 +15,11 @@ from wakeful.cli.output import (
     escape,
     first_line,
     full_name,
-    hide_default_agent,
     page,
     state,
     table,
 )
+from wakeful.cli.tables import AGENT, Column, ResourceTable
 from wakeful.cli.times import clock_time, instant, moment, relative, relative_text, span
 from wakeful.client.types import AgentShape, AttemptShape, EventShape, JobShape, RunShape
 from wakeful.job.target_kinds import describe_target
@@ -49,7 +49,9 @@ def job_table(jobs: Sequence[JobShape], now_ms: int, *, wide: bool = True) -> Ta
         ]
         for job in jobs
     ]
-    hidden = [*hide_default_agent(jobs), *([] if wide else ["TARGET", "RUNS"])]
+    hidden = [] if wide else ["TARGET", "RUNS"]
+    if all(job["agentId"] == "default" for job in jobs):
+        hidden.append("AGENT")
     columns = ["NAME", "AGENT", "WHEN", "NEXT", "TARGET", "RUNS", "STATE"]
     return table(columns, rows, elastic="WHEN", hidden=hidden)
 
@@ -143,27 +145,18 @@ def target(job: JobShape) -> str:
     return describe_target(target)
 
 
-def run_table(runs: Sequence[RunShape], now_ms: int, *, wide: bool = True) -> Table:
-    """Return a table with a line per run, in the given order."""
-    rows: list[list[Cell]] = [
-        [
-            Text(run["id"], "dim"),
-            run["job"] or "—",
-            run["agentId"],
-            signal_text(run),
-            state(run["state"]),
-            relative(run["scheduledAtMs"], now_ms),
-            duration_text(run),
-            str(run["attempt"]),
-            run["trigger"],
-            reason_line(run),
-        ]
-        for run in runs
-    ]
-    hidden = [*hide_default_agent(runs), *([] if wide else ["TOOK", "ATTEMPT", "TRIGGER"])]
-    hidden += [] if any(run.get("signal") for run in runs) else ["SIGNAL"]
-    columns = "RUN JOB AGENT SIGNAL STATE WHEN TOOK ATTEMPT TRIGGER REASON".split()
-    return table(columns, rows, hidden=hidden)
+RUNS: Final = ResourceTable[RunShape](
+    Column("RUN", "id", "dim"),
+    Column("JOB", lambda run, _: run["job"] or "—"),
+    AGENT,
+    Column("SIGNAL", lambda run, _: signal_text(run), hidden_if=""),
+    Column("STATE", lambda run, _: state(run["state"])),
+    Column("WHEN", lambda run, now_ms: relative(run["scheduledAtMs"], now_ms)),
+    Column("TOOK", lambda run, _: duration_text(run), wide=True),
+    Column("ATTEMPT", "attempt", wide=True),
+    Column("TRIGGER", "trigger", wide=True),
+    Column("REASON", lambda run, _: reason_line(run)),
+)
 
 
 def run_page(run: RunShape, now_ms: int) -> list[RenderableType]:
@@ -204,7 +197,7 @@ def run_page(run: RunShape, now_ms: int) -> list[RenderableType]:
     attempts = run.get("attempts") or []
     if not attempts:
         return [fields]
-    return [fields, "", attempt_table(attempts, now_ms)]
+    return [fields, "", ATTEMPTS.render(attempts, now_ms)]
 
 
 def _more_state(run: RunShape) -> str:
@@ -226,19 +219,13 @@ def _delivery(run: RunShape) -> str | None:
     return run["delivery"] if why is None else f"{run['delivery']}: {why}"
 
 
-def attempt_table(attempts: Sequence[AttemptShape], now_ms: int) -> Table:
-    """Return a table with a line per attempt."""
-    rows: list[list[Cell]] = [
-        [
-            str(each["attempt"]),
-            relative_text(each["startedAt"], now_ms),
-            _length(each["startedAt"], each["finishedAt"]),
-            str(each["responseCode"] or ""),
-            Text(first_line(each["error"]), "red"),
-        ]
-        for each in attempts
-    ]
-    return table(["ATTEMPT", "STARTED", "TOOK", "HTTP", "ERROR"], rows)
+ATTEMPTS: Final = ResourceTable[AttemptShape](
+    Column("ATTEMPT", "attempt"),
+    Column("STARTED", "startedAt"),
+    Column("TOOK", lambda each, _: _length(each["startedAt"], each["finishedAt"])),
+    Column("HTTP", lambda each, _: str(each["responseCode"] or "")),
+    Column("ERROR", lambda each, _: Text(first_line(each["error"]), "red")),
+)
 
 
 def progress_line(run: RunShape) -> Text:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping
 from typing import Annotated, Final
 
 import typer
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from wakeful.cli import exit_codes
@@ -16,8 +15,9 @@ from wakeful.cli.arguments import CreateAgent, Cursor, Limit, now_ms
 from wakeful.cli.concurrency import full_page
 from wakeful.cli.exit_codes import NOT_DONE, OK
 from wakeful.cli.help import DefaultCommandGroup
-from wakeful.cli.output import Cell, compact, escape, first_line, table
+from wakeful.cli.output import compact, escape, first_line
 from wakeful.cli.session import CliSession, command, command_group
+from wakeful.cli.tables import Column, ResourceTable
 from wakeful.cli.times import instant, relative, relative_text, span
 from wakeful.client.types import ChannelShape, DeliveryShape, EntryShape, KeyShape
 from wakeful.model import Page
@@ -77,7 +77,7 @@ def _register_keys(app: typer.Typer) -> None:
     async def list_keys(s: CliSession) -> None:
         """Show the keys of the workspace, without their secrets."""
         keys = await s.out.wait_for(s.client.list_keys())
-        s.out.show({"keys": keys}, key_table(keys, now_ms()))
+        s.out.show({"keys": keys}, KEYS.render(keys, now_ms()))
 
     @command(group, "env", examples=("wakeful keys env",))
     async def env(s: CliSession) -> None:
@@ -102,23 +102,6 @@ def _register_keys(app: typer.Typer) -> None:
         s.out.show({"revoked": key_id}, Text(f"revoked {key_id}", "green"))
 
 
-def key_table(keys: Sequence[KeyShape], now_ms: int) -> Table:
-    """Return a table with a line per key, without secrets."""
-    rows: list[list[Cell]] = [
-        [
-            Text(key["id"], "dim"),
-            key["name"],
-            key["role"] + (f" {key['agent']}" if key["agent"] else ""),
-            key["workspace"] or "all workspaces",
-            relative_text(key["createdAt"], now_ms),
-            relative_text(key["lastUsedAt"], now_ms) or "never",
-            _key_state(key, now_ms),
-        ]
-        for key in keys
-    ]
-    return table(["KEY", "NAME", "ROLE", "WORKSPACE", "CREATED", "USED", "STATE"], rows, elastic="NAME")
-
-
 def _key_state(key: KeyShape, now_ms: int) -> Text:
     if key["revokedAt"]:
         return Text("revoked", "red")
@@ -126,6 +109,18 @@ def _key_state(key: KeyShape, now_ms: int) -> Text:
     if expires is not None and expires <= now_ms:
         return Text("expired", "yellow")
     return Text("valid" if expires is None else f"expires {relative(expires, now_ms)}", "green")
+
+
+KEYS: Final = ResourceTable[KeyShape](
+    Column("KEY", "id", "dim"),
+    Column("NAME", "name"),
+    Column("ROLE", lambda key, _: key["role"] + (f" {key['agent']}" if key["agent"] else "")),
+    Column("WORKSPACE", lambda key, _: key["workspace"] or "all workspaces"),
+    Column("CREATED", "createdAt"),
+    Column("USED", lambda key, now_ms: relative_text(key["lastUsedAt"], now_ms) or "never"),
+    Column("STATE", _key_state),
+    elastic=["NAME"],
+)
 
 
 def _register_channels(app: typer.Typer) -> None:
@@ -143,9 +138,9 @@ def _register_channels(app: typer.Typer) -> None:
         found = await s.out.wait_for(s.client.list_channels())
         shown: list[RenderableType] = [Text("no channels; set WAKEFUL_CHANNEL_NAME on the server", "dim")]
         if found["channels"]:
-            shown = [channel_table(found["channels"])]
+            shown = [CHANNELS.render(found["channels"], now_ms())]
         if found["deliveries"]:
-            shown += ["", delivery_table(found["deliveries"], now_ms())]
+            shown += ["", DELIVERIES.render(found["deliveries"], now_ms())]
         s.out.show(found, *shown)
 
     @command(
@@ -171,36 +166,28 @@ def _register_channels(app: typer.Typer) -> None:
         return OK if result["outcome"] == "accepted" else NOT_DONE
 
 
-def channel_table(channels: Sequence[ChannelShape]) -> Table:
-    """Return a table with a line per channel."""
-    rows: list[list[Cell]] = [
-        [
-            Text(each["name"], "bold"),
-            each["kind"],
-            "yes" if each["takesRecipient"] else "no",
-            ", ".join(f"{number} {state}" for state, number in each["deliveries"].items()) or "none",
-        ]
-        for each in channels
-    ]
-    return table(["CHANNEL", "KIND", "TAKES RECIPIENT", "LAST 24 H"], rows)
+CHANNELS: Final = ResourceTable[ChannelShape](
+    Column("CHANNEL", "name", "bold"),
+    Column("KIND", "kind"),
+    Column("TAKES RECIPIENT", "takesRecipient"),
+    Column("LAST 24 H", lambda channel, _: _delivery_counts(channel["deliveries"])),
+)
 
 
-def delivery_table(deliveries: Sequence[DeliveryShape], now_ms: int) -> Table:
-    """Return a table with a line per delivery."""
-    rows: list[list[Cell]] = [
-        [
-            Text(each["runId"], "dim"),
-            f"{each['agentId']}/{each['job'] or '—'}",
-            each["channel"] or "",
-            each["to"] or "",
-            Text(each["state"], _COLOURS.get(each["state"], "")),
-            str(each["attempt"]),
-            relative_text(each["at"], now_ms),
-            Text(first_line(each["error"]), "red"),
-        ]
-        for each in deliveries
-    ]
-    return table(["RUN", "JOB", "CHANNEL", "TO", "STATE", "ATTEMPT", "WHEN", "ERROR"], rows)
+def _delivery_counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {state}" for state, number in counts.items()) or "none"
+
+
+DELIVERIES: Final = ResourceTable[DeliveryShape](
+    Column("RUN", "runId", "dim"),
+    Column("JOB", lambda delivery, _: f"{delivery['agentId']}/{delivery['job'] or '—'}"),
+    Column("CHANNEL", "channel"),
+    Column("TO", "to"),
+    Column("STATE", lambda delivery, _: Text(delivery["state"], _COLOURS.get(delivery["state"], ""))),
+    Column("ATTEMPT", "attempt"),
+    Column("WHEN", "at"),
+    Column("ERROR", lambda delivery, _: Text(first_line(delivery["error"]), "red")),
+)
 
 
 def _register_audit(app: typer.Typer) -> None:
@@ -228,7 +215,7 @@ def _register_audit(app: typer.Typer) -> None:
 
         entries = await s.out.wait_for(full_page(fetch, limit, cursor))
         none = "no entry matches" if actor or action or subject else "the audit log is empty"
-        s.out.show_page("entries", entries, audit_table(entries, now_ms()), none=Text(none, "dim"))
+        s.out.show_page("entries", entries, ENTRIES.render(entries, now_ms()), none=Text(none, "dim"))
 
     @command(group, "verify", examples=("wakeful audit verify",))
     async def verify(s: CliSession) -> int:
@@ -248,18 +235,13 @@ def _register_audit(app: typer.Typer) -> None:
         return exit_codes.OK if flaw is None else exit_codes.NOT_DONE
 
 
-def audit_table(entries: Sequence[EntryShape], now_ms: int) -> Table:
-    """Return a table with a line per audit entry."""
-    rows: list[list[Cell]] = [
-        [
-            str(entry["seq"]),
-            relative_text(entry["at"], now_ms),
-            entry["actor"],
-            Text(entry["action"], "bold"),
-            entry["subject"],
-            "" if entry["details"] in (None, {}) else compact(entry["details"]),
-            entry["address"] or "",
-        ]
-        for entry in entries
-    ]
-    return table(["SEQ", "WHEN", "ACTOR", "ACTION", "SUBJECT", "DETAILS", "ADDRESS"], rows, elastic="DETAILS")
+ENTRIES: Final = ResourceTable[EntryShape](
+    Column("SEQ", "seq"),
+    Column("WHEN", "at"),
+    Column("ACTOR", "actor"),
+    Column("ACTION", "action", "bold"),
+    Column("SUBJECT", "subject"),
+    Column("DETAILS", lambda entry, _: compact(entry["details"]) if entry["details"] else ""),
+    Column("ADDRESS", "address"),
+    elastic=["DETAILS"],
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Final, cast
 
 import typer
@@ -18,10 +18,10 @@ from wakeful.cli.arguments import (
     now_ms,
     split_pair,
 )
-from wakeful.cli.output import Cell, compact, page, table
+from wakeful.cli.output import compact, page
 from wakeful.cli.pages import secret
 from wakeful.cli.session import CliSession, command, command_group
-from wakeful.cli.times import relative_text
+from wakeful.cli.tables import Column, ResourceTable
 from wakeful.client.types import AgentShape
 from wakeful.errors import InvalidArgument
 from wakeful.values.json_value import Json
@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
     async def list_agents(s: CliSession) -> None:
         """Show the agents of the workspace."""
         agents = await s.out.wait_for(s.client.list_agents())
-        s.out.show({"agents": agents}, agent_table(agents, now_ms()))
+        s.out.show({"agents": agents}, AGENTS.render(agents, now_ms()))
 
     @command(group, "show", examples=("wakeful agents show writer",))
     async def show(s: CliSession, name: AgentName) -> None:
@@ -186,20 +186,15 @@ def _show_saved(s: CliSession, agent: AgentShape) -> None:
     s.out.print_warnings(agent.get("warnings", ()))
 
 
-def agent_table(agents: Sequence[AgentShape], now_ms: int) -> Table:
-    """Return a table with a line per agent."""
-    rows: list[list[Cell]] = [
-        [
-            Text(agent["name"], "bold"),
-            Text("active", "green") if agent["active"] else Text("not active", "yellow"),
-            agent["tz"] or "",
-            "pull" if agent["target"] is None else compact(agent["target"]),
-            agent["channel"] or "",
-            relative_text(agent["createdAt"], now_ms),
-        ]
-        for agent in agents
-    ]
-    return table(["AGENT", "STATE", "ZONE", "TARGET", "CHANNEL", "SINCE"], rows, elastic="TARGET")
+AGENTS: Final = ResourceTable[AgentShape](
+    Column("AGENT", "name", "bold"),
+    Column("STATE", lambda a, _: Text("active", "green") if a["active"] else Text("not active", "yellow")),
+    Column("ZONE", "tz"),
+    Column("TARGET", lambda agent, _: "pull" if agent["target"] is None else compact(agent["target"])),
+    Column("CHANNEL", "channel"),
+    Column("SINCE", "createdAt"),
+    elastic=["TARGET"],
+)
 
 
 def agent_page(agent: AgentShape) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.console import RenderableType
@@ -13,11 +13,12 @@ from wakeful.cli import exit_codes
 from wakeful.cli.arguments import Limit, OfJob, now_ms
 from wakeful.cli.commands.run import follow, run_exit_code
 from wakeful.cli.concurrency import full_page
-from wakeful.cli.output import Cell, first_line, table
-from wakeful.cli.pages import run_table
+from wakeful.cli.output import first_line
+from wakeful.cli.pages import RUNS
 from wakeful.cli.session import CliSession, command
-from wakeful.cli.times import relative_text
+from wakeful.cli.tables import Column, ResourceTable
 from wakeful.client.types import (
+    DeadLetterGroupShape,
     DeadLetterGroupsShape,
     RunShape,
 )
@@ -69,7 +70,7 @@ def register(app: typer.Typer) -> None:
             return s.client.list_dead_letters(limit=size, cursor=cursor, agent=s.agent, job=job, cause=cause)
 
         found = await s.out.wait_for(full_page(fetch, limit))
-        runs, none = run_table(found, now_ms(), wide=s.out.wide), Text("no dead letters", "green")
+        runs, none = RUNS.render(found, now_ms(), wide=s.out.wide), Text("no dead letters", "green")
         s.out.show_page("deadLetters", found, runs, what="dead letters", none=none)
         if found:
             s.out.say(
@@ -139,26 +140,23 @@ def _choose_runs(ids: list[str] | None, all_: bool, verb: str) -> list[str] | No
     return None if all_ else ids
 
 
+GROUPS: Final = ResourceTable[DeadLetterGroupShape](
+    Column("NUMBER", "count", "bold"),
+    Column("JOB", lambda group, _: f"{group['agentId']}/{group['job'] or '—'}"),
+    Column("CAUSE", "cause"),
+    Column("FIRST", "firstFailedAt"),
+    Column("LAST", "lastFailedAt"),
+    Column("NEWEST RUN", "newestRunId", "dim"),
+    Column("ERROR", lambda group, _: Text(first_line(group["error"]), "red")),
+)
+
+
 def group_lines(found: DeadLetterGroupsShape, now_ms: int, limit: int) -> list[RenderableType]:
     """Return a table of up to `limit` groups of dead letters, and what it leaves out."""
     groups = found["groups"][:limit]
     if not groups:
         return [Text("no dead letters", "green")]
-    rows: list[list[Cell]] = [
-        [
-            Text(str(each["count"]), "bold"),
-            f"{each['agentId']}/{each['job'] or '—'}",
-            each["cause"],
-            relative_text(each["firstFailedAt"], now_ms),
-            relative_text(each["lastFailedAt"], now_ms),
-            Text(each["newestRunId"], "dim"),
-            Text(first_line(each["error"]), "red"),
-        ]
-        for each in groups
-    ]
-    lines: list[RenderableType] = [
-        table(["NUMBER", "JOB", "CAUSE", "FIRST", "LAST", "NEWEST RUN", "ERROR"], rows)
-    ]
+    lines: list[RenderableType] = [GROUPS.render(groups, now_ms)]
     if hidden := len(found["groups"]) - len(groups):
         lines.append(Text(f"{plural(hidden, 'more group')}; raise --limit to show them", "dim"))
     if found["more"]:

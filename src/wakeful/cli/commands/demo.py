@@ -22,7 +22,7 @@ from rich.live import Live
 from rich.text import Text
 
 from wakeful.cli.arguments import now_ms
-from wakeful.cli.pages import progress_line, run_table
+from wakeful.cli.pages import RUNS, progress_line
 from wakeful.cli.serve_options import wakeful_command
 from wakeful.cli.serving import link_lines
 from wakeful.cli.session import CliSession, command
@@ -163,7 +163,7 @@ async def _runs(client: RestClient) -> list[RunShape]:
 
 def _screen(runs: list[RunShape], agent: DemoAgent, wide: bool) -> RenderableType:
     return Group(
-        run_table(runs, now_ms(), wide=wide), "", _counts(agent), Text("press Ctrl-C to stop", "dim")
+        RUNS.render(runs, now_ms(), wide=wide), "", _counts(agent), Text("press Ctrl-C to stop", "dim")
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Final
 
 import typer
@@ -10,9 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from wakeful.cli.arguments import Limit, OfJob, now_ms, read_verb
-from wakeful.cli.output import Cell, first_line, hide_default_agent, page, table
+from wakeful.cli.output import first_line, page
 from wakeful.cli.session import CliSession, command
-from wakeful.cli.times import moment_text, relative_text
+from wakeful.cli.tables import AGENT, Column, ResourceTable
+from wakeful.cli.times import moment_text
 from wakeful.client.types import IncidentShape
 from wakeful.errors import InvalidArgument
 
@@ -75,30 +75,28 @@ def register(app: typer.Typer) -> None:
             s.client.list_incidents(state=states, agent=s.agent, job=job, limit=limit)
         )
         none = Text("no incidents" if state else "no open incidents", "green")
-        s.out.show_page("incidents", found, incident_table(found, now_ms(), wide=s.out.wide), none=none)
+        s.out.show_page("incidents", found, INCIDENTS.render(found, now_ms(), wide=s.out.wide), none=none)
         if any(each["state"] == "open" for each in found):
             s.out.say(Text("acknowledge one with: wakeful incidents ack INCIDENT", "dim"))
 
 
-def incident_table(incidents: Sequence[IncidentShape], now_ms: int, *, wide: bool = True) -> Table:
-    """Return a table with a line per incident, in the given order."""
-    rows: list[list[Cell]] = [
-        [
-            Text(incident["id"], "dim"),
-            Text(incident["job"], "bold"),
-            incident["agentId"],
-            incident_state(incident),
-            incident["cause"],
-            str(incident["failedRuns"]),
-            relative_text(incident["openedAt"], now_ms),
-            relative_text(incident["lastFailedAt"], now_ms),
-            first_line(incident["error"]),
-        ]
-        for incident in incidents
-    ]
-    columns = ["INCIDENT", "JOB", "AGENT", "STATE", "CAUSE", "RUNS", "OPENED", "LAST FAILED", "ERROR"]
-    hidden = [*hide_default_agent(incidents), *([] if wide else ["LAST FAILED", "ERROR"])]
-    return table(columns, rows, elastic="ERROR" if wide else "CAUSE", hidden=hidden)
+def incident_state(incident: IncidentShape) -> Text:
+    """Return the state of an incident in its colour."""
+    return Text(incident["state"], _STATES.get(incident["state"], ""))
+
+
+INCIDENTS: Final = ResourceTable[IncidentShape](
+    Column("INCIDENT", "id", "dim"),
+    Column("JOB", "job", "bold"),
+    AGENT,
+    Column("STATE", lambda incident, _: incident_state(incident)),
+    Column("CAUSE", "cause"),
+    Column("RUNS", "failedRuns"),
+    Column("OPENED", "openedAt"),
+    Column("LAST FAILED", "lastFailedAt", wide=True),
+    Column("ERROR", lambda incident, _: first_line(incident["error"]), wide=True),
+    elastic=["ERROR", "CAUSE"],
+)
 
 
 def incident_page(incident: IncidentShape, now_ms: int) -> Table:
@@ -129,8 +127,3 @@ def incident_page(incident: IncidentShape, now_ms: int) -> Table:
             "closed": closed and f"{closed}: {(incident['closedReason'] or '').replace('_', ' ')}",
         }
     )
-
-
-def incident_state(incident: IncidentShape) -> Text:
-    """Return the state of an incident in its colour."""
-    return Text(incident["state"], _STATES.get(incident["state"], ""))

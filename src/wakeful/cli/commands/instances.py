@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Final
 
 import typer
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from wakeful.cli.arguments import AgentName, Cursor, Limit, json_argument, now_ms
 from wakeful.cli.help import DefaultCommandGroup
-from wakeful.cli.output import Cell, compact, first_line, page, table
+from wakeful.cli.output import first_line, page
 from wakeful.cli.pages import job_table
 from wakeful.cli.session import CliSession, command, command_group
-from wakeful.cli.times import moment_text, relative_text
+from wakeful.cli.tables import Column, ResourceTable
+from wakeful.cli.times import moment_text
 from wakeful.client.types import InstanceShape
 from wakeful.errors import InvalidArgument
 
@@ -57,7 +56,7 @@ def register(app: typer.Typer) -> None:
         found = await s.out.wait_for(
             s.client.list_all_instances(agent=agent, status=status, limit=limit, cursor=cursor)
         )
-        s.out.show_page("instances", found, instance_table(found, now_ms()))
+        s.out.show_page("instances", found, INSTANCES.render(found, now_ms()))
 
     @command(group, "show", examples=("wakeful instances show daily-report eu",))
     async def show(s: CliSession, name: AgentName, id_: InstanceId = "default") -> None:
@@ -130,21 +129,20 @@ def _name(instance: InstanceShape) -> str:
     return f"{instance['agentId']}/{instance['id']}"
 
 
-def instance_table(instances: Sequence[InstanceShape], now_ms: int) -> Table:
-    """Return a table with a line per instance, in the given order."""
-    rows: list[list[Cell]] = [
-        [
-            Text(each["id"], "bold"),
-            each["agentId"],
-            status(each),
-            str(each["waiting"]),
-            Text(each["runId"] or "", "dim"),
-            relative_text(each["handledAt"], now_ms),
-            first_line(each["note"]),
-        ]
-        for each in instances
-    ]
-    return table(["INSTANCE", "AGENT", "STATUS", "WAITING", "RUN", "LAST SIGNAL", "NOTE"], rows)
+def status(instance: InstanceShape) -> Text:
+    """Return the status of an instance in its colour."""
+    return Text(instance["status"], _STATUS.get(instance["status"], ""))
+
+
+INSTANCES: Final = ResourceTable[InstanceShape](
+    Column("INSTANCE", "id", "bold"),
+    Column("AGENT", "agentId"),
+    Column("STATUS", lambda instance, _: status(instance)),
+    Column("WAITING", "waiting"),
+    Column("RUN", "runId", "dim"),
+    Column("LAST SIGNAL", "handledAt"),
+    Column("NOTE", lambda instance, _: first_line(instance["note"])),
+)
 
 
 def instance_page(instance: InstanceShape, now_ms: int) -> list[RenderableType]:
@@ -172,15 +170,3 @@ def instance_page(instance: InstanceShape, now_ms: int) -> list[RenderableType]:
     )
     schedules = instance.get("schedules") or []
     return [fields, "", job_table(schedules, now_ms)] if schedules else [fields]
-
-
-def status(instance: InstanceShape) -> Text:
-    """Return the status of an instance in its colour."""
-    return Text(instance["status"], _STATUS.get(instance["status"], ""))
-
-
-def _state(instance: InstanceShape) -> str | None:
-    if "state" not in instance:
-        return "only an admin sees it"
-    state = instance["state"]
-    return None if state is None else compact(state)

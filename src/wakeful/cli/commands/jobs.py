@@ -10,9 +10,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from wakeful.cli.arguments import JobName, now_ms
-from wakeful.cli.commands.incidents import incident_table
+from wakeful.cli.commands.incidents import INCIDENTS
 from wakeful.cli.output import escape, field_lines
-from wakeful.cli.pages import job_page, job_table, run_table, ticks
+from wakeful.cli.pages import RUNS, job_page, job_table, ticks
 from wakeful.cli.session import CliSession, command
 from wakeful.cli.times import moment_text
 from wakeful.client.types import RevisionShape, RunShape
@@ -99,10 +99,10 @@ def register(app: typer.Typer) -> None:
         s.out.print_warnings(job.get("warnings", ()))
         troubles = await s.client.list_incidents(state="open,acknowledged", job=job["id"])
         if troubles:
-            s.out.say("", Text("incidents", "bold"), incident_table(troubles, now, wide=s.out.wide))
+            s.out.say("", Text("incidents", "bold"), INCIDENTS.render(troubles, now, wide=s.out.wide))
         if last:
             last = await _read_reasons(s, last)
-            s.out.say("", Text("last runs", "bold"), run_table(last, now, wide=s.out.wide))
+            s.out.say("", Text("last runs", "bold"), RUNS.render(last, now, wide=s.out.wide))
 
     @command(
         app,

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Annotated, Final
 from uuid import uuid4
 
 import typer
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from wakeful.cli import exit_codes
 from wakeful.cli.arguments import AgentName, Cursor, Limit, check_given, json_argument, now_ms, read_text
 from wakeful.cli.commands.run import WaitOption, WaitTimeout, follow, follow_until, show_finished
-from wakeful.cli.output import Cell, escape, page, table
+from wakeful.cli.output import escape, page
 from wakeful.cli.session import CliSession, command
+from wakeful.cli.tables import Column, ResourceTable
 from wakeful.cli.times import relative_text
 from wakeful.client.types import HistoryEntryShape, ReceiptShape, RunShape, SessionShape
 from wakeful.errors import FailedPrecondition, InvalidArgument
@@ -181,7 +180,7 @@ def register(app: typer.Typer) -> None:
                 s.out.say(Text("older entries exist; raise --limit to show them", "dim"))
             return
         listed = await s.out.wait_for(s.client.list_sessions(agent, limit=limit, cursor=cursor))
-        s.out.show_page("sessions", listed, session_table(listed, now_ms()))
+        s.out.show_page("sessions", listed, SESSIONS.render(listed, now_ms()))
 
 
 async def _read_data(stdin: str | None, data: str | None, data_file: str | None) -> Json:
@@ -231,21 +230,23 @@ async def wait_for_turn(s: CliSession, agent: str, receipt: ReceiptShape) -> str
         await asyncio.sleep(_POLL_S)
 
 
-def session_table(sessions: Sequence[SessionShape], now_ms: int) -> Table:
-    """Return a table with a line per session."""
-    rows: list[list[Cell]] = [
-        [
-            Text(session["name"], "bold"),
-            str(session["messages"]),
-            ", ".join(session["turns"]),
-            _context(session),
-            _channel(session),
-            relative_text(session["updatedAt"], now_ms),
-        ]
-        for session in sessions
-    ]
-    columns = ["SESSION", "QUEUED", "RUNNING", "CONTEXT", "CHANNEL", "LAST USED"]
-    return table(columns, rows, elastic="RUNNING")
+def _context(session: SessionShape) -> str:
+    return "" if session["context"] is None else f"{session['context']:.0%}"
+
+
+def _channel(session: SessionShape) -> str:
+    return " ".join(filter(None, (session["channel"], session["to"])))
+
+
+SESSIONS: Final = ResourceTable[SessionShape](
+    Column("SESSION", "name", "bold"),
+    Column("QUEUED", "messages"),
+    Column("RUNNING", lambda session, _: ", ".join(session["turns"])),
+    Column("CONTEXT", lambda session, _: _context(session)),
+    Column("CHANNEL", lambda session, _: _channel(session)),
+    Column("LAST USED", "updatedAt"),
+    elastic=["RUNNING"],
+)
 
 
 def session_page(session: SessionShape, now_ms: int) -> list[RenderableType]:
@@ -272,11 +273,3 @@ def history_entry(entry: HistoryEntryShape, now_ms: int) -> Text:
     colour = "cyan" if entry["role"] == "user" else "green"
     line = Text(who, f"bold {colour}").append(f"  {relative_text(entry['at'], now_ms)}\n", "not bold dim")
     return line.append(escape(entry["content"]).plain, "not bold default")
-
-
-def _context(session: SessionShape) -> str:
-    return "" if session["context"] is None else f"{session['context']:.0%}"
-
-
-def _channel(session: SessionShape) -> str:
-    return " ".join(filter(None, (session["channel"], session["to"])))

@@ -14,7 +14,7 @@ from rich.text import Text
 from wakeful.cli import exit_codes
 from wakeful.cli.arguments import JobName, Payload, json_argument, now_ms
 from wakeful.cli.output import full_name
-from wakeful.cli.pages import progress_line, run_page, run_table
+from wakeful.cli.pages import RUNS, progress_line, run_page
 from wakeful.cli.selection import (
     AllOption,
     Filter,
@@ -173,7 +173,7 @@ async def _run_several(
         except TimeoutError:
             raise Unavailable(f"not all runs have finished after {wait_s:g} s; see `wakeful runs`") from None
     bad = [run for run in runs if run["state"] == "skipped" or (wait and run["state"] != "succeeded")]
-    lines: list[RenderableType] = [run_table(runs, now_ms(), wide=s.out.wide)] if runs else []
+    lines: list[RenderableType] = [RUNS.render(runs, now_ms(), wide=s.out.wide)] if runs else []
     if not_due:
         lines.append(Text(f"no tick is due: {', '.join(not_due)}", "yellow"))
     lines.append(Text(f"started {plural(len(runs), 'run')}", "bold"))

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from wakeful.cli.arguments import Cursor, Limit, RunId, job_names, now_ms
 from wakeful.cli.exit_codes import OK
-from wakeful.cli.pages import event_line, run_page, run_table
+from wakeful.cli.pages import RUNS, event_line, run_page
 from wakeful.cli.session import CliSession, command
 from wakeful.cli.times import local_zone
 from wakeful.client.types import EventShape
@@ -95,7 +95,7 @@ def register(app: typer.Typer) -> None:
         )
         if unknown is not None and not found and not await _is_job(s, str(name)):
             raise unknown
-        s.out.show_page("runs", found, run_table(found, now_ms(), wide=s.out.wide))
+        s.out.show_page("runs", found, RUNS.render(found, now_ms(), wide=s.out.wide))
 
     @command(app, "cancel", examples=("wakeful cancel 01980000-0000-7000-8000-000000000000",), panel=_PANEL)
     async def cancel(s: CliSession, run_id: RunId) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.console import RenderableType
@@ -13,11 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from wakeful.cli.arguments import now_ms
-from wakeful.cli.output import Cell, page, table
+from wakeful.cli.output import page
 from wakeful.cli.session import CliSession, command
-from wakeful.cli.times import moment, relative, relative_text, span
+from wakeful.cli.tables import Column, ResourceTable
+from wakeful.cli.times import moment, relative, span
 from wakeful.client.types import (
     ExecutorShape,
+    LaneUseShape,
     SettingShape,
     WorkerShape,
 )
@@ -93,9 +95,9 @@ def register(app: typer.Typer) -> None:
         now = now_ms()
         shown: list[RenderableType] = [Text("no workers", "yellow")]
         if found["workers"]:
-            shown = [worker_table(found["workers"], now)]
+            shown = [WORKERS.render(found["workers"], now)]
         if found["executors"]:
-            shown += ["", executor_table(found["executors"], now)]
+            shown += ["", EXECUTORS.render(found["executors"], now)]
         s.out.show(found, *shown)
 
     @command(
@@ -122,7 +124,9 @@ def register(app: typer.Typer) -> None:
             for each in await s.out.wait_for(s.client.list_settings())
             if (text or "").lower() in each["name"].lower() and not (changed and each["source"] == "default")
         ]
-        shown = setting_table(found, wide=s.out.wide) if found else Text("no such settings", "dim")
+        shown = (
+            SETTINGS.render(found, now_ms(), wide=s.out.wide) if found else Text("no such settings", "dim")
+        )
         s.out.show({"settings": found}, shown)
 
 
@@ -173,46 +177,26 @@ def _objective(objective: Json, format_value: Callable[[float], str]) -> Text | 
     return Text(format_value(value), "green" if objective.get("ok") else "red").append(below, "dim")
 
 
-def worker_table(workers: Sequence[WorkerShape], now_ms: int) -> Table:
-    """Return a table with a line per worker."""
-    rows: list[list[Cell]] = [
-        [
-            Text(each["name"], "bold"),
-            Text("alive", "green") if each["alive"] else Text("not alive", "red"),
-            relative_text(each["startedAt"], now_ms),
-            relative_text(each["lastHeartbeatAt"], now_ms),
-            str(each["runs"]),
-            ", ".join(f"{lane} {slots['used']}/{slots['size']}" for lane, slots in each["lanes"].items()),
-            ", ".join(each["capabilities"]),
-        ]
-        for each in workers
-    ]
-    columns = ["WORKER", "STATE", "STARTED", "HEARTBEAT", "RUNS", "LANES", "FUNCTIONS"]
-    return table(columns, rows)
+def _lane(name: str, slots: LaneUseShape) -> str:
+    return f"{name} {slots['used']}/{slots['size']}"
 
 
-def executor_table(executors: Sequence[ExecutorShape], now_ms: int) -> Table:
-    """Return a table with a line per executor."""
-    rows: list[list[Cell]] = [
-        [Text(each["name"], "bold"), str(each["runs"]), relative_text(each["lastHeartbeatAt"], now_ms)]
-        for each in executors
-    ]
-    return table(["EXECUTOR", "RUNS", "HEARTBEAT"], rows)
+WORKERS: Final = ResourceTable[WorkerShape](
+    Column("WORKER", "name", "bold"),
+    Column("STATE", lambda each, _: Text("alive", "green") if each["alive"] else Text("not alive", "red")),
+    Column("STARTED", "startedAt"),
+    Column("HEARTBEAT", "lastHeartbeatAt"),
+    Column("RUNS", "runs"),
+    Column("LANES", lambda each, _: ", ".join(_lane(*lane) for lane in each["lanes"].items())),
+    Column("FUNCTIONS", lambda each, _: ", ".join(each["capabilities"])),
+)
 
 
-def setting_table(settings: Sequence[SettingShape], *, wide: bool = True) -> Table:
-    """Return a table with a line per setting; with a description if there is room."""
-    rows: list[list[Cell]] = [
-        [
-            Text(each["name"], "bold"),
-            _value(each),
-            Text(each["source"], "dim" if each["source"] == "default" else "cyan"),
-            Text(each["description"], "dim"),
-        ]
-        for each in settings
-    ]
-    columns = ["SETTING", "VALUE", "SOURCE", "MEANING"]
-    return table(columns, rows, elastic="" if wide else "VALUE", hidden=[] if wide else ["MEANING"])
+EXECUTORS: Final = ResourceTable[ExecutorShape](
+    Column("EXECUTOR", "name", "bold"),
+    Column("RUNS", "runs"),
+    Column("HEARTBEAT", "lastHeartbeatAt"),
+)
 
 
 def _value(setting: SettingShape) -> Text:
@@ -220,3 +204,12 @@ def _value(setting: SettingShape) -> Text:
         return Text("set (secret)" if setting["set"] else "not set", "dim")
     value = setting["value"]
     return Text("not set", "dim") if value is None else Text(value)
+
+
+SETTINGS: Final = ResourceTable[SettingShape](
+    Column("SETTING", "name", "bold"),
+    Column("VALUE", lambda setting, _: _value(setting)),
+    Column("SOURCE", lambda each, _: Text(each["source"], "dim" if each["source"] == "default" else "cyan")),
+    Column("MEANING", "description", "dim", wide=True),
+    elastic=["MEANING", "VALUE"],
+)

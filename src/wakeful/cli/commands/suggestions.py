@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Final
 
 import typer
@@ -11,9 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from wakeful.cli.arguments import Limit, OfJob, now_ms, read_verb
-from wakeful.cli.output import Cell, hide_default_agent, page, table
+from wakeful.cli.output import page
 from wakeful.cli.session import CliSession, command
-from wakeful.cli.times import moment_text, relative_text
+from wakeful.cli.tables import AGENT, Column, ResourceTable
+from wakeful.cli.times import moment_text
 from wakeful.client.types import SuggestionShape
 from wakeful.errors import InvalidArgument
 from wakeful.values.json_value import Json
@@ -82,28 +83,29 @@ def register(app: typer.Typer) -> None:
             s.client.list_suggestions(status=statuses, agent=s.agent, job=job, limit=limit)
         )
         none = Text("no suggestions" if status else "no open suggestions", "green")
-        s.out.show_page("suggestions", listed, suggestion_table(listed, now_ms(), wide=s.out.wide), none=none)
+        s.out.show_page(
+            "suggestions", listed, SUGGESTIONS.render(listed, now_ms(), wide=s.out.wide), none=none
+        )
         if any(each["status"] == "open" for each in listed):
             s.out.say(Text("apply one with: wakeful suggestions apply SUGGESTION", "dim"))
 
 
-def suggestion_table(suggestions: Sequence[SuggestionShape], now_ms: int, *, wide: bool = True) -> Table:
-    """Return a table with a line per suggestion, in the given order."""
-    rows: list[list[Cell]] = [
-        [
-            Text(each["id"], "dim"),
-            Text(each["job"], "bold"),
-            each["agentId"],
-            each["rule"],
-            suggestion_status(each),
-            relative_text(each["createdAt"], now_ms),
-            each["summary"],
-        ]
-        for each in suggestions
-    ]
-    columns = ["SUGGESTION", "JOB", "AGENT", "RULE", "STATUS", "CREATED", "SUMMARY"]
-    hidden = [*hide_default_agent(suggestions), *([] if wide else ["SUMMARY"])]
-    return table(columns, rows, elastic="SUMMARY" if wide else "RULE", hidden=hidden)
+def suggestion_status(suggestion: SuggestionShape) -> Text:
+    """Return the status of a suggestion in its colour."""
+    status = suggestion["status"]
+    return Text(status.replace("_", " "), _STATUSES.get(status, "dim"))
+
+
+SUGGESTIONS: Final = ResourceTable[SuggestionShape](
+    Column("SUGGESTION", "id", "dim"),
+    Column("JOB", "job", "bold"),
+    AGENT,
+    Column("RULE", "rule"),
+    Column("STATUS", lambda suggestion, _: suggestion_status(suggestion)),
+    Column("CREATED", "createdAt"),
+    Column("SUMMARY", "summary", wide=True),
+    elastic=["SUMMARY", "RULE"],
+)
 
 
 def suggestion_page(suggestion: SuggestionShape, now_ms: int) -> Table:
@@ -129,12 +131,6 @@ def suggestion_page(suggestion: SuggestionShape, now_ms: int) -> Table:
             "evaluation": None if evaluation is None else _fields(evaluation),
         }
     )
-
-
-def suggestion_status(suggestion: SuggestionShape) -> Text:
-    """Return the status of a suggestion in its colour."""
-    status = suggestion["status"]
-    return Text(status.replace("_", " "), _STATUSES.get(status, "dim"))
 
 
 def _fields(values: Mapping[str, Json]) -> str:
