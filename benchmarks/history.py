@@ -2,16 +2,19 @@
 
     python -m benchmarks.history                             500,000 past runs, on both stores
     python -m benchmarks.history --runs 10000000 --store sqlite
+    python -m benchmarks.history --jobs 10000000             25 GB of disk
     python -m benchmarks.history --json
 
-**Planning** and **finishing** are 10,000 jobs due at one instant: their runs are inserted and their outcomes
-written, a thousand in a transaction, three times. **Lists** are pages: the newest 100 runs of all jobs, and
-the newest 3 of one job. **Pruning** deletes 10,000 finished runs, a thousand in a transaction: with a
-history the oldest, without one those that just ended.
+**Planning** and **finishing** are 10,000 jobs (all, if there are fewer) due at one instant: their runs are
+inserted and their outcomes written, a thousand in a transaction, three times. **Lists** are pages: the newest
+100 runs of all jobs, and the newest 3 of one job. **Pruning** deletes 10,000 finished runs, a thousand in a
+transaction: with a history the oldest, without one those that just ended.
 
 The times are those of the store, without the engine, per run or per page, in the median of all transactions.
 The ratio is the time with history to that without. **Storage** is how much the database grows per job and
-per past run, with indexes; a past run has no output.
+per past run, with indexes; a past run has no output. It is also how much the counts of 28 days take per job
+and day, if each job runs once a day. **Index** is how long PostgreSQL takes to build an index of all runs
+while they can be written, as after an upgrade; per 100,000,000 runs it is extrapolated.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from contextlib import closing
 from statistics import median
 from typing import Final, NamedTuple
 
-from benchmarks.bare.databases import STORES, fresh
+from benchmarks.bare.databases import STORES, check_disk, fresh
 from benchmarks.bare.floors import sleeping_job
 from benchmarks.bare.past_runs import HOUR_MS, add_past_runs
 from wakeful.run.consequences import consequences
@@ -38,9 +41,14 @@ from wakeful.store.connect import store_at
 from wakeful.store.plans import DueJob, JobPlan
 from wakeful.store.port import Store
 from wakeful.store.rows import RunFilter
+from wakeful.store.sql.run_counts import DAY_MS, PERIOD_DAYS, DayCount, add_days
 from wakeful.values.ids import new_id
 
 BATCH: Final = 1_000
+#: The jobs that are due.
+DUE: Final = 10_000
+#: The jobs whose counts are measured.
+COUNTED: Final = 20_000
 ROUNDS: Final = 3
 PAGES: Final = 50
 WORKER: Final = "floor"
@@ -74,6 +82,10 @@ class Storage(NamedTuple):
     store: str
     per_job: float
     per_run: float
+    #: of the counts of a job and day, with one run
+    per_day: float
+    #: seconds to build an index of all runs; None: SQLite, or no runs
+    index_s: float | None
 
 
 async def measure(url: str, jobs: int, runs: int) -> tuple[dict[str, float], Storage]:
@@ -82,9 +94,13 @@ async def measure(url: str, jobs: int, runs: int) -> tuple[dict[str, float], Sto
     store = store_at(url)
     await store.open()
     empty = await database_size(url)
-    rows = [sleeping_job(number, now_ms)._replace(next_ms=now_ms, wake_ms=now_ms) for number in range(jobs)]
+    ids: list[str] = []
     for start in range(0, jobs, BATCH):
-        await store.create_jobs(rows[start : start + BATCH])
+        rows = [sleeping_job(number, now_ms) for number in range(start, min(start + BATCH, jobs))]
+        if start < DUE:
+            rows = [row._replace(next_ms=now_ms, wake_ms=now_ms) for row in rows]
+        await store.create_jobs(rows)
+        ids += [row.id for row in rows if len(ids) < COUNTED]
     with_jobs = await database_size(url)
     if runs:
         await store.close()
@@ -92,11 +108,40 @@ async def measure(url: str, jobs: int, runs: int) -> tuple[dict[str, float], Sto
         store = store_at(url)
         await store.open()
     with_runs = await database_size(url)
-    storage = Storage(store.kind, (with_jobs - empty) / jobs, (with_runs - with_jobs) / max(1, runs))
     try:
-        return await _measure(store, [row.id for row in rows[:PAGES]], now_ms), storage
+        per_day = await _add_counts(store, url, ids, now_ms // DAY_MS // PERIOD_DAYS) if runs else 0
+        storage = Storage(
+            store.kind, (with_jobs - empty) / jobs, (with_runs - with_jobs) / max(1, runs), per_day,
+            await _build_index(url) if runs and store.kind == "postgresql" else None,
+        )  # fmt: skip
+        return await _measure(store, ids[:PAGES], now_ms), storage
     finally:
         await store.close()
+
+
+async def _add_counts(store: Store, url: str, job_ids: list[str], period: int) -> float:
+    """Count one run of each job on each day of a period, day by day; return the bytes per job and day."""
+    before = await database_size(url)
+    for day in range(period * PERIOD_DAYS, (period + 1) * PERIOD_DAYS):
+        counts = [(job_id, DayCount(day, "succeeded", 1, 5_000)) for job_id in job_ids]
+        for start in range(0, len(counts), BATCH):
+            await store._driver.write(store._shared(add_days), counts[start : start + BATCH])
+    return (await database_size(url) - before) / (len(job_ids) * PERIOD_DAYS)
+
+
+async def _build_index(url: str) -> float:
+    """Return how many seconds the build of an index of all runs takes."""
+    import asyncpg
+
+    connection = await asyncpg.connect(url, command_timeout=3_600)
+    try:
+        began = time.perf_counter()
+        await connection.execute("CREATE INDEX CONCURRENTLY bench_index ON wakeful.runs (job_id, id)")
+        built = time.perf_counter() - began
+        await connection.execute("DROP INDEX wakeful.bench_index")
+        return built
+    finally:
+        await connection.close()
 
 
 async def database_size(url: str) -> int:
@@ -168,6 +213,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
+    check_disk(arguments.jobs, arguments.runs)
     measured = [compare(store, arguments.jobs, arguments.runs) for store in arguments.store]
     results = [result for found, _ in measured for result in found]
     if arguments.json:
@@ -183,7 +229,16 @@ def main() -> None:
             f"{r.store:10}{r.way:16}{r.past_runs:12}{r.without_us:10.1f} us{r.with_us:10.1f} us{r.ratio:8.2f}"
         )
     for _, storage in measured:
-        print(f"{storage.store}: {storage.per_job:.0f} bytes per job, {storage.per_run:.0f} per past run")
+        print(
+            f"{storage.store}: {storage.per_job:.0f} bytes per job, {storage.per_run:.0f} per past run, "
+            f"{storage.per_day:.0f} for the counts of a job and day"
+        )
+        if storage.index_s is not None:
+            minutes = storage.index_s / arguments.runs * 1e8 / 60
+            print(
+                f"{storage.store}: an index of {arguments.runs:,} runs in {storage.index_s:.1f} s, "
+                f"{minutes:.0f} minutes per 100,000,000 (extrapolated)"
+            )
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
     python -m benchmarks.idle
     python -m benchmarks.idle --jobs 1000 1000000 --store sqlite --seconds 20 --json
+    python -m benchmarks.idle --jobs 10000000                24 GB of disk, ten minutes
 
 The engine runs in a separate process. After its start the benchmark measures its CPU time as a share of a
 core, and its resident memory. The comparison shows whether the cost depends on the number of jobs. Processes
@@ -20,7 +21,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.bare.databases import STORES, fresh
+from benchmarks.bare.databases import STORES, check_disk, fresh
 from benchmarks.bare.floors import sleeping_job
 from wakeful import Wakeful
 from wakeful.store.connect import store_at
@@ -92,6 +93,7 @@ def main() -> None:
     if arguments.url:
         asyncio.run(idle(arguments.url, arguments.seconds))
         return
+    check_disk(max(arguments.jobs))
     results = [
         measure(store, jobs, arguments.seconds) for store in arguments.store for jobs in arguments.jobs
     ]

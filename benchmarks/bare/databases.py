@@ -16,6 +16,25 @@ from collections.abc import Iterator
 from pathlib import Path
 
 STORES = ("sqlite", "postgres")
+#: Bytes per job and per run with indexes (`benchmarks.history` prints them), and how many times that a
+#: database takes while it is filled: logs, and indexes that are built again.
+_PER_JOB = 1_200
+_PER_RUN = 800
+_WHILE_FILLING = 2
+
+
+def check_disk(jobs: int, runs: int = 0) -> None:
+    """Exit with a message if the disk has no room for so many jobs and runs.
+
+    A server at `WAKEFUL_BENCH_POSTGRES` is not checked: its disk may be elsewhere.
+    """
+    needed = _WHILE_FILLING * (jobs * _PER_JOB + runs * _PER_RUN)
+    free = shutil.disk_usage(".").free
+    if needed > free:
+        raise SystemExit(
+            f"{jobs:,} jobs and {runs:,} runs need about {needed / 1e9:.1f} GB in the working directory, "
+            f"which has {free / 1e9:.1f} GB free: choose another directory, fewer --jobs or fewer --runs"
+        )
 
 
 @contextlib.contextmanager

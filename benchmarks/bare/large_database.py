@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from wakeful import Wakeful
 from wakeful.service.auth.access import LOCAL
 from wakeful.store.connect import sqlite_path
+from wakeful.store.sql.run_counts import PERIOD_DAYS
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
@@ -209,16 +210,22 @@ def _statements(size: Size, now_ms: int, kind: str, columns: list[str], cursors:
     took = (
         "coalesce(finished_at - started_at, 0)"
         if sqlite
-        else "coalesce(extract(epoch FROM finished_at - started_at) * 1000, 0)"
+        else "coalesce(extract(epoch FROM finished_at - started_at) * 1000, 0)::bigint"
     )
     yield "DELETE FROM run_counts"
-    yield "DELETE FROM job_run_counts"
+    yield "DELETE FROM job_run_periods"
     yield f"""
         INSERT INTO run_counts SELECT workspace, {epoch.format(HOUR_MS)}, agent, state, sum(covers) FROM runs
         GROUP BY 1, 2, 3, 4"""
     yield f"""
-        INSERT INTO job_run_counts SELECT job_id, {epoch.format(DAY_MS)}, state, sum(covers), sum({took})
-        FROM runs GROUP BY 1, 2, 3"""
+        INSERT INTO job_run_periods
+        SELECT job_id, day / {PERIOD_DAYS}, {"group_concat" if sqlite else "string_agg"}(
+            ' ' || (day % {PERIOD_DAYS}) || CASE state WHEN 'skipped' THEN 'k' ELSE substr(state, 1, 1) END
+            || runs || ',' || took, '')
+        FROM (
+            SELECT job_id, {epoch.format(DAY_MS)} AS day, state, sum(covers) AS runs, sum({took}) AS took
+            FROM runs GROUP BY 1, 2, 3) d
+        GROUP BY 1, 2"""
     today = now_ms // DAY_MS
     job_text = "b.id" if sqlite else "b.id::text"
     yield f"""
@@ -256,7 +263,7 @@ def _fill_sqlite(path: str, size: Size, now_ms: int) -> None:
         db.execute(f"PRAGMA {pragma}")
     found = db.execute(
         "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL "
-        "AND tbl_name IN ('runs', 'job_run_counts', 'spending', 'jobs')"
+        "AND tbl_name IN ('runs', 'job_run_periods', 'spending', 'jobs')"
     ).fetchall()
     columns = [row[1] for row in db.execute("PRAGMA table_info(jobs)")]
     db.execute("BEGIN")
@@ -280,7 +287,7 @@ async def _fill_postgres(url: str, size: Size, now_ms: int) -> None:
         await db.execute("SET maintenance_work_mem TO '512MB'")
         found = await db.fetch(
             "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'wakeful' "
-            "AND tablename IN ('runs', 'job_run_counts', 'spending') AND indexname NOT LIKE '%_pkey'"
+            "AND tablename IN ('runs', 'job_run_periods', 'spending') AND indexname NOT LIKE '%_pkey'"
         )
         columns, cursors = [
             [

@@ -8,6 +8,7 @@ through its own store.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context
 from dataclasses import dataclass, replace
@@ -37,6 +38,7 @@ from wakeful.service.auth.access import LOCAL
 from wakeful.service.jobs.jobs import JobService
 from wakeful.service.runs.runs import RunService
 from wakeful.store.port import Store
+from wakeful.store.sql.run_counts import read_days
 from wakeful.store.sqlite import SqliteStore
 from wakeful.values import clock as wakeful_clock
 from wakeful.values import ids
@@ -449,7 +451,11 @@ class World:
             pass
         ask = self.recorder.execute
         hours = ask("SELECT hour, state, sum(runs) FROM run_counts GROUP BY 1, 2 ORDER BY 1, 2")
-        days = ask("SELECT day, state, sum(runs) FROM job_run_counts GROUP BY 1, 2 ORDER BY 1, 2")
+        by_day: Counter[tuple[int, str]] = Counter()
+        for period, text in ask("SELECT period, days FROM job_run_periods"):
+            for each in read_days(int(str(period)), str(text)):
+                by_day[each.day, each.state] += each.runs
+        days = [(*key, runs) for key, runs in sorted(by_day.items())]
         for counted, length_ms in ((hours, 3_600_000), (days, 24 * 3_600_000)):
             assert counted == ask(
                 f"SELECT finished_at / {length_ms}, state, sum(covers) FROM runs"

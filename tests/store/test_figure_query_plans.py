@@ -17,7 +17,8 @@ from wakeful.run.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
 from wakeful.store.sql import figures, run_counts
-from wakeful.store.sql.run_counts import DAY_MS, HOUR_MS
+from wakeful.store.sql.driver import Statement, Texts
+from wakeful.store.sql.run_counts import DAY_MS, HOUR_MS, PERIOD_DAYS
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite.session import translate
 from wakeful.values.ids import first_id, new_id
@@ -25,7 +26,7 @@ from wakeful.values.ids import first_id, new_id
 JOBS, RUNS, COUNTS = 20_000, 60_000, 50_000
 LIMIT = 1_000
 #: tables of which each statement may read a part only
-BIG = {"jobs", "cursors", "runs", "live_runs", "run_counts", "job_run_counts", "changes"}
+BIG = {"jobs", "cursors", "runs", "live_runs", "run_counts", "job_run_counts", "job_run_periods", "changes"}
 #: these read all runs that wait
 ALL_WAITING = ("blocked",)
 
@@ -58,7 +59,7 @@ def _run(number: int) -> NewRun:
     return run if number % 100 else run._replace(state="failed", reason="timeout")
 
 
-def _cases(kind: str, run_ids: list[str]) -> Iterator[tuple[str, str, list[object], int]]:
+def _cases(run_ids: list[str]) -> Iterator[tuple[str, Statement, list[object], int]]:
     """Yield statements with arguments, and the most rows that each may visit."""
     hours, days = NOW // HOUR_MS, NOW // DAY_MS
     other: dict[str, list[object]] = {
@@ -69,7 +70,7 @@ def _cases(kind: str, run_ids: list[str]) -> Iterator[tuple[str, str, list[objec
         "upcoming": [NOW + 60 * MINUTE, LIMIT],
     }
     for of_agent in (False, True):
-        for name, text in figures.statements(kind, of_agent=of_agent).items():
+        for name, text in figures.statements(of_agent=of_agent).items():
             given = ["ws-1", LIMIT, *other.get(name, []), *(["agent-1"] if of_agent else [])]
             # PostgreSQL may read the newest runs of all ten workspaces.
             most = (15 if name == "delays" else 5) * LIMIT
@@ -81,17 +82,23 @@ def _cases(kind: str, run_ids: list[str]) -> Iterator[tuple[str, str, list[objec
     yield "BEGIN", run_counts.BEGIN, [1, NOW, None], 5
     yield "ADVANCE", run_counts.ADVANCE, [1, None, NOW], 5
     yield "NEW_CHANGES", run_counts.NEW_CHANGES, [COUNTS - 100, 200], 500
-    yield "UNCOUNTED", run_counts.UNCOUNTED[kind], [COUNTS - 100, 50], 500
+    yield "UNCOUNTED", run_counts.UNCOUNTED, [COUNTS - 100, 50], 500
     yield "OLDER_RUNS", run_counts.OLDER_RUNS, [first_id(NOW), 200], 500
     yield "HOURS", run_counts.HOURS, ["ws-1", hours - 10, hours], 500
     yield "HOURS_OF_AGENT", run_counts.HOURS_OF_AGENT, ["ws-1", hours - 10, hours, "agent-1"], 500
     yield "DAYS", run_counts.DAYS, [_uuid(2, 5), days - 30], 500
-    yield "add_hours", run_counts.add_hours(kind), [run_ids, 0, NOW + DAY], 5 * len(run_ids)
-    yield "add_days", run_counts.add_days(kind), [run_ids, 0, NOW + DAY], 5 * len(run_ids)
-    yield "recent_hours", run_counts.recent_hours(kind), [run_ids, 0, "ws-1"], 5 * len(run_ids)
-    yield "recent_days", run_counts.recent_days(kind), [run_ids, 0, _uuid(2, 5)], 5 * len(run_ids)
+    job_ids = [_uuid(2, n) for n in range(500)]
+    period = days // PERIOD_DAYS
+    yield "ADD_HOURS", run_counts.ADD_HOURS, [run_ids, 0, NOW + DAY], 5 * len(run_ids)
+    yield "FINISHED_BY_DAY", run_counts.FINISHED_BY_DAY, [run_ids, 0, NOW + DAY], 5 * len(run_ids)
+    yield "PERIODS", run_counts.PERIODS, [job_ids, period, period], 5 * len(job_ids)
+    written = [job_ids, [period] * len(job_ids), [" 3s1,512"] * len(job_ids)]
+    yield "WRITE_PERIODS", run_counts.WRITE_PERIODS, written, 5 * len(job_ids)
+    yield "RECENT_HOURS", run_counts.RECENT_HOURS, [run_ids, 0, "ws-1"], 5 * len(run_ids)
+    yield "RECENT_DAYS", run_counts.RECENT_DAYS, [run_ids, 0, _uuid(2, 5)], 5 * len(run_ids)
     yield "PRUNE_HOURS", run_counts.PRUNE_HOURS, [hours - 4_000, 100], 1_000
     yield "PRUNE_DAYS", run_counts.PRUNE_DAYS, [days - 400, 100], 1_000
+    yield "PRUNE_PERIODS", run_counts.PRUNE_PERIODS, [period - 20, 100], 1_000
 
 
 def test_every_statement_has_a_case() -> None:
@@ -99,10 +106,14 @@ def test_every_statement_has_a_case() -> None:
         name
         for module in (figures, run_counts)
         for name, text in vars(module).items()
-        if name.isupper() and name[0] != "_" and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE)\b", str(text))
+        if name.isupper() and name[0] != "_"
+        if isinstance(text, Texts) or re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE)\b", str(text))
     }
-    named -= {"RUN_CHANGES", "DEAD_LETTERS", "OPEN_INCIDENTS", "WORKERS"}  # in test_query_plans.py
-    assert named <= {name for name, *_ in _cases("sqlite", [])}
+    named -= {
+        *("RUN_CHANGES", "DEAD_LETTERS", "OPEN_INCIDENTS", "WORKERS"),
+        *("LIVE_COUNTS", "LIVE_NEXT_TICK"),
+    }  # in test_query_plans.py
+    assert named <= {name for name, *_ in _cases([])}
 
 
 async def _fill(store: Store) -> list[str]:
@@ -126,6 +137,10 @@ def _counts() -> Iterator[tuple[str, list[tuple[object, ...]]]]:
         "INSERT INTO job_run_counts (job_id, day, state, runs, duration_ms) VALUES ($1, $2, $3, 5, 100)",
         [(_uuid(2, n % 1_000), days - n // 1_000, "succeeded") for n in range(COUNTS)],
     )
+    yield (
+        "INSERT INTO job_run_periods (job_id, period, days) VALUES ($1, $2, ' 3s1,512')",
+        [(_uuid(2, n % 2_000), days // PERIOD_DAYS - n // 2_000) for n in range(COUNTS)],
+    )
 
 
 async def test_sqlite_scans_no_table(tmp_path: Path) -> None:
@@ -135,16 +150,18 @@ async def test_sqlite_scans_no_table(tmp_path: Path) -> None:
     db.execute("PRAGMA synchronous = OFF")
     run_ids = await _fill(store)
     db.execute("BEGIN")
-    for statement, rows in _counts():
-        db.executemany(translate(statement), rows)
+    for insert, rows in _counts():
+        db.executemany(translate(insert), rows)
     db.execute("COMMIT")
     found = {}
     for statistics in (False, True):
         if statistics:
             db.execute("ANALYZE")
-        for name, statement, given, _ in _cases("sqlite", run_ids):
+        for name, statement, given, _ in _cases(run_ids):
             values = ["[]" if isinstance(each, list) else each for each in given]
-            plan = [step[3] for step in db.execute(f"EXPLAIN QUERY PLAN {translate(statement)}", values)]
+            text = translate(statement)
+            values = values[: max(map(int, re.findall(r"\?(\d+)", text)), default=0)]  # lists become one
+            plan = [step[3] for step in db.execute(f"EXPLAIN QUERY PLAN {text}", values)]
             scans = [
                 step
                 for step in plan
@@ -168,8 +185,8 @@ async def test_postgres_visits_few_rows() -> None:
     run_ids = await _fill(store)
     beyond = {}
     async with store._pool._acquire() as db:
-        for statement, rows in _counts():
-            await db.executemany(statement, rows, timeout=120)
+        for insert, rows in _counts():
+            await db.executemany(insert, rows, timeout=120)
         await db.execute(
             f"""
             INSERT INTO changes (seq, at, kind, count, items)
@@ -177,7 +194,7 @@ async def test_postgres_visits_few_rows() -> None:
             FROM generate_series(1000000, {1_000_000 + COUNTS}) i"""
         )
         await db.execute("VACUUM ANALYZE")
-        for name, statement, given, most in _cases("postgresql", run_ids):
+        for name, statement, given, most in _cases(run_ids):
             given = [1_000_000 + COUNTS - 100 if each == COUNTS - 100 else each for each in given]
             read, scanned = await visited(db, statement, *given)
             big = BIG - ({"live_runs"} if name.startswith((*ALL_WAITING, "unclaimed")) else set())

@@ -14,6 +14,7 @@ import pytest
 from tests.support.factories import NOW, FalseClock
 from tests.support.query_plans import visited
 from wakeful.store.sql import audit, deliveries, reports
+from wakeful.store.sql.driver import Statement, Texts
 from wakeful.store.sql.reports import DayRange
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite.session import translate
@@ -44,14 +45,14 @@ def _entries() -> Iterator[tuple[object, ...]]:
         yield "default", seq, NOW + seq, f"key:{seq % 7}", action, f"a/{seq % 100}", "{}", None, "", "hash"
 
 
-def _cases(kind: str) -> list[tuple[str, str, list[object], int]]:
+def _cases() -> list[tuple[str, Statement, list[object], int]]:
     """Return statements with arguments, and the most rows that each may visit."""
     jobs = [_job(number) for number in range(100)]
     agents = [f"agent-{number % AGENTS}" for number in range(100)]
     like: list[object] = ["key:1", "job", "job.%"]
 
-    def top(jobs: bool, agent: bool) -> str:
-        return reports.top_statement(kind, DAYS, jobs=jobs, agent=agent)
+    def top(jobs: bool, agent: bool) -> Texts:
+        return reports.top_statement(DAYS, jobs=jobs, agent=agent)
 
     return [
         # the 100 most expensive of each of 30 days
@@ -66,8 +67,8 @@ def _cases(kind: str) -> list[tuple[str, str, list[object], int]]:
         ("matching", audit.MATCHING, ["default", 2_000, 4_000, 51, *like], 2_100),
         ("instant", audit.INSTANT, ["default", 2_000], 2),
         ("deliveries", deliveries.RECENT_DELIVERIES, [_job(0), 100, "default", 50], 300),
-        ("holders", reports.holders_statement(kind, of_workspace=True), [50, "default"], 10),
-        ("all holders", reports.holders_statement(kind, of_workspace=False), [50], 10),
+        ("holders", reports.holders_statement(of_workspace=True), [50, "default"], 10),
+        ("all holders", reports.holders_statement(of_workspace=False), [50], 10),
     ]
 
 
@@ -82,7 +83,7 @@ async def test_sqlite_scans_no_table(tmp_path: Path) -> None:
     db.execute("COMMIT")
     db.execute("ANALYZE")
     wrong = {}
-    for name, statement, given, _ in _cases("sqlite"):
+    for name, statement, given, _ in _cases():
         values = [None if isinstance(each, list) else each for each in given]
         plan = [step[3] for step in db.execute(f"EXPLAIN QUERY PLAN {translate(statement)}", values)]
         scans = [step for step in plan if re.match(r"SCAN (TABLE )?\w*(spending|audit|jobs|[sbra])$", step)]
@@ -114,7 +115,7 @@ async def test_postgres_visits_few_rows() -> None:
         )
         await db.executemany(_ADD_ENTRY, _entries())
         await db.execute("ANALYZE")
-        for name, statement, given, most in _cases("postgresql"):
+        for name, statement, given, most in _cases():
             rows, scanned = await visited(db, statement, *given)
             if rows > most or {"spending", "audit", "jobs"} & set(scanned):
                 beyond[name] = rows, scanned

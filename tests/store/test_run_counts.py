@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from random import Random
 
 import pytest
 
@@ -132,7 +133,7 @@ async def test_a_pass_that_fails_counts_nothing(store: Store, monkeypatch: pytes
     digest = await given_job(store)
     await store.add_runs([over(asked(digest))])
     with monkeypatch.context() as patch:
-        patch.setattr(run_counts, "add_days", lambda kind: "SELECT id FROM nowhere WHERE id = $1")
+        patch.setattr(run_counts, "WRITE_PERIODS", "INSERT INTO nowhere VALUES ($1, $2, $3)")
         with pytest.raises(Exception, match="nowhere"):
             await store.count_runs(NOW, BATCH)
     assert await totals(store) == {}
@@ -196,14 +197,69 @@ async def test_changes_are_pruned_only_when_their_runs_are_counted(store: Store)
 
 async def test_old_counts_are_pruned_in_steps(store: Store) -> None:
     await count(store)
-    digest = await given_job(store)
-    await store.add_runs([over(asked(digest), "succeeded", NOW - n * DAY) for n in range(10)])
+    jobs = [await given_job(store, name=f"job-{number}") for number in range(3)]
+    old = NOW - NOW % (28 * DAY)  # the first day of a period
+    await store.add_runs([over(asked(job), "succeeded", old - n * DAY) for job in jobs for n in range(10)])
     await count(store)
-    assert await store.prune_run_counts(NOW - 4 * DAY, 3) == 6
-    assert await store.prune_run_counts(NOW - 4 * DAY, 100) == 4
-    assert await store.prune_run_counts(NOW - 4 * DAY, 100) == 0
-    assert await totals(store) == {"succeeded": 5}
-    assert len(await store.job_run_counts(digest.id, 0)) == 5
+    assert await store.prune_run_counts(old - DAY, 100) == 8, "hours, and no part of a period"
+    assert await store.prune_run_counts(old, 2) == 3
+    assert [len(await store.job_run_counts(job.id, 0)) for job in jobs].count(1) == 2
+    assert await store.prune_run_counts(old, 100) == 1
+    assert await store.prune_run_counts(old, 100) == 0
+    assert await totals(store) == {"succeeded": 3}
+    assert [await store.job_run_counts(job.id, 0) for job in jobs] == [
+        [DayCount(old // DAY, "succeeded", 1, 0)] for job in jobs
+    ]
+
+
+async def test_counts_that_replicas_of_schema_17_write_are_added(database: Database) -> None:
+    store = await database.connect()
+    await count(store)
+    digest = await given_job(store)
+    day = NOW // DAY
+    for state, of_day in (("succeeded", day), ("failed", day - 30)):
+        await database.execute(
+            f"INSERT INTO job_run_counts VALUES ('{digest.id}', {of_day}, '{state}', 4, 1000)"
+        )
+    await store.add_runs([over(asked(digest))._replace(started_ms=NOW - 5), over(asked(digest), "failed")])
+    await count(store)
+    assert await store.job_run_counts(digest.id, NOW - DAY) == [
+        DayCount(day, "failed", 1, 0),
+        DayCount(day, "succeeded", 5, 1_005),
+    ]
+    assert DayCount(day - 30, "failed", 4, 1_000) in await store.job_run_counts(digest.id, 0)
+    await store.prune_run_counts(NOW, 100)
+    assert await store.job_run_counts(digest.id, 0) == [
+        DayCount(day, "failed", 1, 0),
+        DayCount(day, "succeeded", 5, 1_005),
+    ]
+
+
+async def test_counts_of_many_jobs_days_and_passes_are_those_of_their_runs(store: Store) -> None:
+    await count(store)
+    jobs = [await given_job(store, name=f"job-{number}") for number in range(4)]
+    random = Random(7)
+    states = ("succeeded", "failed", "cancelled", "skipped", "missed")
+    expected: Counter[tuple[str, int, str]] = Counter()
+    took: Counter[tuple[str, int, str]] = Counter()
+    for _ in range(6):
+        runs = []
+        for _ in range(60):
+            owner, state, at = random.choice(jobs), random.choice(states), NOW - random.randrange(90) * DAY
+            covers = random.randrange(1, 4) if state == "missed" else 1
+            duration = random.randrange(10_000)
+            run = over(asked(owner, covers=covers), state, at)._replace(started_ms=at - duration)
+            runs.append(run)
+            expected[owner.id, at // DAY, state] += covers
+            took[owner.id, at // DAY, state] += duration
+        await store.add_runs(runs)
+        await count(store, batch=random.randrange(1, 100))
+    for owner in jobs:
+        assert await store.job_run_counts(owner.id, 0) == sorted(
+            DayCount(day, state, number, took[job_id, day, state])
+            for (job_id, day, state), number in expected.items()
+            if job_id == owner.id
+        )
 
 
 async def test_a_job_without_a_valid_id_has_no_counts(store: Store) -> None:

@@ -62,8 +62,6 @@ async def test_enabled_jobs_are_counted_by_timing_policy_and_phase(store: Store)
 _ARGUMENTS = {
     "TIMINGS": ("ws-1", "", "", 2_000),
     "TIMINGS_OF_AGENT": ("ws-1", "agent-1", "", 2_000),
-    "TIMINGS_PAGE": ("ws-1", "", "", 2_000),
-    "TIMINGS_PAGE_OF_AGENT": ("ws-1", "agent-1", "", 2_000),
 }
 _COUNT = 5_000
 
@@ -109,10 +107,14 @@ async def test_jobs_of_several_pages_are_counted_together(
 ) -> None:
     monkeypatch.setattr(stats, "TIMINGS_AT_ONCE", 3)
     jobs = [_job(f"job-{number}", "0 9 * * *", agent=f"agent-{number % 2}") for number in range(10)]
-    await store.create_jobs([*jobs, _job("other", "0 8 * * *")])
+    # `agent-0-b` is after `agent-0`, and `agent-0-b/…` before `agent-0/…`. A page may have no timing.
+    between = [
+        _job(f"job-{number}", "0 9 * * *", agent="agent-0-b", enabled=number > 6) for number in range(9)
+    ]
+    await store.create_jobs([*jobs, *between, _job("other", "0 8 * * *")])
     found = await store.timings("default")
     assert sorted((count.jobs, count.example) for count in found) == [
         (1, "default/other"),
-        (10, "agent-0/job-0"),
+        (12, "agent-0-b/job-7"),
     ]
     assert [count.jobs for count in await store.timings("default", "agent-1")] == [5]

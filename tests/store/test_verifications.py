@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -238,3 +239,18 @@ async def test_of_two_reports_at_once_one_counts(database: Database):
         )
         state = (await look(second, run)).state
         assert (reported, failed, state) in [(True, False, "running"), (False, True, "failed")]
+
+
+async def test_a_run_that_ends_while_its_verification_is_taken_is_left_out(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, other = [await given_reported(store, name=name) for name in ("first", "second")]
+    read: Any = store._operations.executors.taken_runs
+
+    async def without_first(db: Any, ids: list[str]) -> Any:
+        return [each for each in await read(db, ids) if each[0].id != run.id]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store._operations.executors, "taken_runs", without_first)
+        assert [each.run.id for each in await take(store)] == [other.id]
+    assert {each.run.id for each in await take(store, NOW + LEASE)} == {run.id, other.id}

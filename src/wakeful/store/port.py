@@ -31,7 +31,7 @@ A column `x_ms` of a row is an instant; the database has its own type for it and
   change of the definition of a job (`RevisionRow`), written in its transaction (`JobChange.revision`). They
   go with the row of the job.
 - `web_sessions`, `sign_in_links`, `sign_in_limits`: `sql.web_sessions`.
-- `run_counts`, `job_run_counts`, `run_counts_position`: `sql.run_counts`.
+- `run_counts`, `job_run_periods`, `job_run_counts`, `run_counts_position`: `sql.run_counts`.
 - `changes`, and in PostgreSQL `changes_head`: `changelog`. `schema_version`: `migrations`.
 
 Calls are set-based: a call costs a fixed number of statements, however many rows it concerns. Every call is

@@ -436,8 +436,6 @@ async def _query_cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[objec
         "LIVE": [jobs.partition(",")[0]],
         "TIMINGS": ["ws-5", "", "", BATCH],
         "TIMINGS_OF_AGENT": ["ws-5", "agent-5", "", BATCH],
-        "TIMINGS_PAGE": ["ws-5", "", "", BATCH],
-        "TIMINGS_PAGE_OF_AGENT": ["ws-5", "agent-5", "", BATCH],
     }
     statements = _statements()
     for name, values in given.items():

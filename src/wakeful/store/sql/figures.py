@@ -6,12 +6,12 @@ need a hint, there is a statement for each; all are in PostgreSQL's dialect.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from wakeful.job.start_rules import Requirement
 from wakeful.store.sql.base import SqlBase
-from wakeful.store.sql.driver import Row, SqlSession, Texts
+from wakeful.store.sql.driver import Row, SqlSession, Statement, Texts
 from wakeful.store.stats import (
     LIVE_LIMIT,
     NEWEST_LIMIT,
@@ -45,51 +45,49 @@ _BLOCKS: Final = """
     SELECT count(*) FROM (
         SELECT 1 FROM budget_blocks WHERE day = $3 AND workspace = $1{} LIMIT $2) n"""
 #: runs_claimable or live_runs_claimable (of an agent): its beginning
-_UNCLAIMED: Final = {
-    "sqlite": """
+_UNCLAIMED: Final = Texts(
+    sqlite="""
     SELECT count(*) FROM (
         SELECT 1 FROM runs WHERE workspace = $1 AND state IN ('pending', 'retrying') AND is_pull
             AND due_at <= $3{} LIMIT $2) n""",
-    "postgresql": """
+    postgresql="""
     SELECT count(*) FROM (
         SELECT 1 FROM live_runs WHERE workspace = $1 AND is_pull AND due_at <= $3{} LIMIT $2) n""",
-}
-#: runs_due or live_runs_due, all of it: it holds what waits and nothing else; the row of each that matches
-_BLOCKED: Final = {
-    "sqlite": """
+)
+#: runs_due or live_runs_due: what waits and requires one of these; the row of each
+_BLOCKED: Final = Texts(
+    sqlite="""
     SELECT count(*) FROM (
         SELECT 1 FROM runs INDEXED BY runs_due
         WHERE state IN ('pending', 'retrying') AND due_at <= $3 AND is_pull = 0
             AND requires = ANY($4::text[]) AND workspace = $1{} LIMIT $2) n""",
-    "postgresql": """
+    postgresql="""
     SELECT count(*) FROM (
-        SELECT 1 FROM live_runs l CROSS JOIN LATERAL (
-            SELECT workspace, agent FROM runs WHERE id = l.run_id OFFSET 0) r
-        WHERE l.due_at <= $3 AND NOT l.is_pull AND l.requires = ANY($4::text[]) AND r.workspace = $1{}
-        LIMIT $2) n""",
-}
+        SELECT 1 FROM live_runs
+        WHERE due_at <= $3 AND NOT is_pull AND requires = ANY($4::text[]) AND workspace = $1{} LIMIT $2) n""",
+)
 #: runs_of_workspace, or runs_of_agent in SQLite: its end, backwards
-_DELAYS: Final = {
-    "sqlite": """
+_DELAYS: Final = Texts(
+    sqlite="""
     SELECT started_at - fire_at FROM (
         SELECT started_at, fire_at, attempt FROM runs WHERE workspace = $1 AND id >= $3{}
         ORDER BY id DESC LIMIT $2) n
     WHERE started_at IS NOT NULL AND attempt = 1""",
-    "postgresql": """
+    postgresql="""
     SELECT (extract(epoch FROM started_at - fire_at) * 1000)::bigint FROM (
         SELECT started_at, fire_at, attempt FROM runs WHERE workspace = $1 AND id >= $3{}
         ORDER BY id DESC LIMIT $2) n
     WHERE started_at IS NOT NULL AND attempt = 1""",
-}
+)
 #: jobs_wake or cursors_wake: its beginning; the jobs' primary key for each
-_UPCOMING: Final = {
-    "sqlite": """
+_UPCOMING: Final = Texts(
+    sqlite="""
     SELECT id, agent, name, next_at FROM (
         SELECT id, workspace, agent, name, next_at, deleted_at FROM jobs INDEXED BY jobs_wake
         WHERE wake_at IS NOT NULL AND wake_at <= $3 ORDER BY wake_at LIMIT $4) n
     WHERE workspace = $1 AND next_at IS NOT NULL AND deleted_at IS NULL{}
     ORDER BY next_at, agent, name LIMIT $2""",
-    "postgresql": """
+    postgresql="""
     SELECT j.id::text, j.agent, j.name, c.next_at FROM (
         SELECT job_id, next_at FROM cursors WHERE wake_at IS NOT NULL AND wake_at <= $3
         ORDER BY wake_at LIMIT $4) c
@@ -97,39 +95,47 @@ _UPCOMING: Final = {
         SELECT id, workspace, agent, name, deleted_at FROM jobs WHERE id = c.job_id OFFSET 0) j
     WHERE j.workspace = $1 AND c.next_at IS NOT NULL AND j.deleted_at IS NULL{}
     ORDER BY c.next_at, j.agent, j.name LIMIT $2""",
-}
+)
 #: the table, all of it
 LIVE_WORKERS: Final = "SELECT name, beat_at, started_at FROM workers WHERE beat_at >= $1 ORDER BY name"
 
 
-def statements(kind: str, *, of_agent: bool) -> dict[str, str]:
+#: The statements by name, and the number of the parameter for the agent.
+_STATEMENTS: Final[Mapping[str, tuple[Statement, int]]] = {
+    "dead": (_DEAD, 3),
+    "failing": (_FAILING, 3),
+    "incidents": (_INCIDENTS, 3),
+    "blocks": (_BLOCKS, 4),
+    "unclaimed": (_UNCLAIMED, 4),
+    "blocked": (_BLOCKED, 5),
+    "delays": (_DELAYS, 4),
+    "upcoming": (_UPCOMING, 5),
+}
+
+
+def statements(*, of_agent: bool) -> dict[str, Statement]:
     """Return the statements for a workspace or an agent, by name.
 
     Their parameters are the workspace, the limit, others, and the agent.
     """
-    found = {
-        "dead": (_DEAD, 3),
-        "failing": (_FAILING, 3),
-        "incidents": (_INCIDENTS, 3),
-        "blocks": (_BLOCKS, 4),
-        "unclaimed": (_UNCLAIMED[kind], 4),
-        "blocked": (_BLOCKED[kind], 5),
-        "delays": (_DELAYS[kind], 4),
-        "upcoming": (_UPCOMING[kind], 5),
-    }
-    of = {"blocked": "r." if kind == "postgresql" else "", "upcoming": "j." if kind == "postgresql" else ""}
     return {
-        name: text.format(f" AND {of.get(name, '')}agent = ${number}" if of_agent else "")
-        for name, (text, number) in found.items()
+        name: _with_condition(statement, f" AND agent = ${number}" if of_agent else "")
+        for name, (statement, number) in _STATEMENTS.items()
     }
+
+
+def _with_condition(statement: Statement, condition: str) -> Statement:
+    if isinstance(statement, str):
+        return statement.format(condition)
+    return Texts(*(text.format(condition) for text in statement))
 
 
 class Reader:
     """Runs the statements of a workspace, or of an agent."""
 
-    def __init__(self, session: SqlSession, kind: str, workspace: str, agent: str | None) -> None:
+    def __init__(self, session: SqlSession, workspace: str, agent: str | None) -> None:
         self._session = session
-        self._statements = statements(kind, of_agent=agent is not None)
+        self._statements = statements(of_agent=agent is not None)
         self._workspace = workspace
         self._agent = () if agent is None else (agent,)
 
@@ -145,7 +151,6 @@ class Reader:
 
 async def troubles(
     session: SqlSession,
-    kind: str,
     workspace: str,
     agent: str | None,
     day: int,
@@ -153,7 +158,7 @@ async def troubles(
     limit: int,
 ) -> Troubles:
     """Return what needs attention. See `Store.troubles`."""
-    read = Reader(session, kind, workspace, agent)
+    read = Reader(session, workspace, agent)
     ((open_incidents, new_incidents),) = await read.rows("incidents", limit)
     return Troubles(
         await read.count("dead", limit),
@@ -167,7 +172,6 @@ async def troubles(
 
 async def blocked_runs(
     session: SqlSession,
-    kind: str,
     workspace: str,
     agent: str | None,
     now_ms: int,
@@ -175,7 +179,7 @@ async def blocked_runs(
     limit: int,
 ) -> int:
     """Return the number of due runs that require any of these. See `Store.blocked_runs`."""
-    read = Reader(session, kind, workspace, agent)
+    read = Reader(session, workspace, agent)
     return await read.count("blocked", limit, now_ms, [each.name for each in missing])
 
 
@@ -185,18 +189,18 @@ async def live_workers(session: SqlSession, since_ms: int) -> list[LiveWorker]:
 
 
 async def start_delays(
-    session: SqlSession, kind: str, workspace: str, agent: str | None, since_ms: int, limit: int
+    session: SqlSession, workspace: str, agent: str | None, since_ms: int, limit: int
 ) -> list[int]:
     """Return how late first attempts started. See `Store.start_delays`."""
-    rows = await Reader(session, kind, workspace, agent).rows("delays", limit, first_id(since_ms))
+    rows = await Reader(session, workspace, agent).rows("delays", limit, first_id(since_ms))
     return [max(0, delay_ms) for (delay_ms,) in rows]
 
 
 async def upcoming_runs(
-    session: SqlSession, kind: str, workspace: str, agent: str | None, until_ms: int, scanned: int, limit: int
+    session: SqlSession, workspace: str, agent: str | None, until_ms: int, scanned: int, limit: int
 ) -> list[UpcomingRun]:
     """Return the next ticks. See `Store.upcoming_runs`."""
-    rows = await Reader(session, kind, workspace, agent).rows("upcoming", limit, until_ms, scanned)
+    rows = await Reader(session, workspace, agent).rows("upcoming", limit, until_ms, scanned)
     return [UpcomingRun(*row) for row in rows]
 
 
@@ -211,15 +215,13 @@ class SqlFigures(SqlBase):
         `day` is that of the budgets (UTC, counted from 1970). Unclaimed runs wait since `waiting_since_ms` or
         longer.
         """
-        kind = self._driver.kind
-        return await self._read(troubles, kind, workspace, agent, day, waiting_since_ms, limit)
+        return await self._read(troubles, workspace, agent, day, waiting_since_ms, limit)
 
     async def blocked_runs(
         self, workspace: str, agent: str | None, now_ms: int, missing: Sequence[Requirement], limit: int
     ) -> int:
         """Return the number of due runs that require any of these, up to `limit`."""
-        kind = self._driver.kind
-        return await self._read(blocked_runs, kind, workspace, agent, now_ms, missing, limit)
+        return await self._read(blocked_runs, workspace, agent, now_ms, missing, limit)
 
     async def live_workers(self, since_ms: int) -> list[LiveWorker]:
         """Return the workers with a heartbeat since then, by name."""
@@ -230,7 +232,7 @@ class SqlFigures(SqlBase):
 
         At most `limit` runs are read. Retries are left out: they start late on purpose.
         """
-        return await self._read(start_delays, self._driver.kind, workspace, agent, since_ms, limit)
+        return await self._read(start_delays, workspace, agent, since_ms, limit)
 
     async def upcoming_runs(
         self, workspace: str, agent: str | None, until_ms: int, scanned: int, limit: int
@@ -239,8 +241,7 @@ class SqlFigures(SqlBase):
 
         At most `scanned` jobs of all workspaces are read.
         """
-        kind = self._driver.kind
-        return await self._read(upcoming_runs, kind, workspace, agent, until_ms, scanned, limit)
+        return await self._read(upcoming_runs, workspace, agent, until_ms, scanned, limit)
 
 
 #: runs_running and runs_waiting, or live_runs_held and live_runs, at most so many entries of each; the runs'

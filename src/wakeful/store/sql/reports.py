@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from wakeful.store.sql.base import SqlBase
-from wakeful.store.sql.driver import SqlSession
+from wakeful.store.sql.driver import SqlSession, Texts
 from wakeful.store.stats import HolderRow, WorkerRow
 
 #: the primary key: a range of days, once for each owner
@@ -31,6 +31,9 @@ JOB_TITLES: Final = """
 
 _OF_JOBS: Final = "job <> ''"
 _OF_AGENTS: Final = "job = '' AND agent <> ''"
+_TOP: Final = """
+    SELECT top.agent, top.job FROM {}
+    GROUP BY top.agent, top.job ORDER BY sum(top.cost) DESC, sum(top.tokens) DESC LIMIT $3"""
 
 
 class DayRange(NamedTuple):
@@ -81,7 +84,7 @@ class JobTitle(NamedTuple):
     work: str
 
 
-def top_statement(kind: str, days: DayRange, *, jobs: bool, agent: bool) -> str:
+def top_statement(days: DayRange, *, jobs: bool, agent: bool) -> Texts:
     """Return the statement for the most expensive owners of each day.
 
     `jobs`: jobs rather than agents; `agent`: of one agent. The end of an index for each day, backwards:
@@ -90,30 +93,24 @@ def top_statement(kind: str, days: DayRange, *, jobs: bool, agent: bool) -> str:
     owners = _OF_JOBS if jobs else _OF_AGENTS
     where = "workspace = $1" + (" AND agent = $4" if agent else "")
     index = "spending_of_agent_jobs" if agent else "spending_of_jobs" if jobs else "spending_of_agents"
-    source = f"spending INDEXED BY {index}" if kind == "sqlite" else "spending"
     top = (
-        f"SELECT agent, job, tokens, cost FROM {source} WHERE {where} AND {owners} AND day = {{}}"
-        " ORDER BY cost DESC, tokens DESC LIMIT $2"
+        f"SELECT agent, job, tokens, cost FROM spending /*+ INDEXED BY {index} */"
+        f" WHERE {where} AND {owners} AND day = {{}} ORDER BY cost DESC, tokens DESC LIMIT $2"
     )
-    if kind == "sqlite":  # it has no LATERAL
-        each = " UNION ALL ".join(
-            f"SELECT * FROM ({top.format(day)})" for day in range(days.first, days.last + 1)
-        )
-        source = f"({each}) top"
-    else:
-        source = (
-            f"generate_series({days.first}, {days.last}) d (day) "
-            f"CROSS JOIN LATERAL ({top.format('d.day')}) top"
-        )
-    return (
-        f"SELECT top.agent, top.job FROM {source} "
-        "GROUP BY top.agent, top.job ORDER BY sum(top.cost) DESC, sum(top.tokens) DESC LIMIT $3"
+    each = " UNION ALL ".join(
+        f"SELECT * FROM ({top.format(day)})" for day in range(days.first, days.last + 1)
+    )
+    return Texts(
+        sqlite=_TOP.format(f"({each}) top"),  # it has no LATERAL
+        postgresql=_TOP.format(
+            f"generate_series({days.first}, {days.last}) d (day)"
+            f" CROSS JOIN LATERAL ({top.format('d.day')}) top"
+        ),
     )
 
 
 async def top(
     session: SqlSession,
-    kind: str,
     workspace: str,
     agent: str | None,
     jobs: bool,
@@ -122,7 +119,7 @@ async def top(
     limit: int,
 ) -> list[tuple[str, str]]:
     """Return the owners that are the most expensive of a day."""
-    statement = top_statement(kind, days, jobs=jobs, agent=agent is not None)
+    statement = top_statement(days, jobs=jobs, agent=agent is not None)
     args = [workspace, per_day, limit] if agent is None else [workspace, per_day, limit, agent]
     return [(agent, job) for agent, job in await session.rows(statement, *args)]
 
@@ -160,15 +157,16 @@ _HOLDERS: Final = """
     GROUP BY r.worker, r.is_pull ORDER BY count(*) DESC, r.worker LIMIT $1"""
 #: SQLite: all of runs_running, which has only running runs. PostgreSQL: all of live_runs_held, likewise, and
 #: the primary key of runs for each
-_RUNNING: Final = {
-    "sqlite": "runs r INDEXED BY runs_running WHERE r.state = 'running'",
-    "postgresql": "live_runs l JOIN runs r ON r.id = l.run_id WHERE coalesce(l.state, '') = 'running'",
-}
+_RUNNING: Final = Texts(
+    sqlite="runs r INDEXED BY runs_running WHERE r.state = 'running'",
+    postgresql="live_runs l JOIN runs r ON r.id = l.run_id WHERE coalesce(l.state, '') = 'running'",
+)
 
 
-def holders_statement(kind: str, *, of_workspace: bool) -> str:
+def holders_statement(*, of_workspace: bool) -> Texts:
     """Return the statement for those who hold running runs."""
-    return _HOLDERS.format(_RUNNING[kind], " AND r.workspace = $2" if of_workspace else "")
+    condition = " AND r.workspace = $2" if of_workspace else ""
+    return Texts(*(_HOLDERS.format(running, condition) for running in _RUNNING))
 
 
 async def worker_rows(session: SqlSession, limit: int) -> list[WorkerRow]:
@@ -176,9 +174,9 @@ async def worker_rows(session: SqlSession, limit: int) -> list[WorkerRow]:
     return [WorkerRow(*row) for row in await session.rows(WORKER_ROWS, limit)]
 
 
-async def holders(session: SqlSession, kind: str, workspace: str | None, limit: int) -> list[HolderRow]:
+async def holders(session: SqlSession, workspace: str | None, limit: int) -> list[HolderRow]:
     """Return who holds running runs."""
-    statement = holders_statement(kind, of_workspace=workspace is not None)
+    statement = holders_statement(of_workspace=workspace is not None)
     rows = await session.rows(statement, limit, *([] if workspace is None else [workspace]))
     return [HolderRow(name, bool(is_executor), runs, beat_ms) for name, is_executor, runs, beat_ms in rows]
 
@@ -199,13 +197,13 @@ class SqlReports(SqlBase):
 
         The sums of these days decide which are returned. Agents without a cost are compared by tokens.
         """
-        return await self._read(top, self._driver.kind, workspace, None, False, days, per_day, limit)
+        return await self._read(top, workspace, None, False, days, per_day, limit)
 
     async def top_jobs(
         self, workspace: str, agent: str | None, days: DayRange, per_day: int, limit: int
     ) -> list[tuple[str, str]]:
         """Return the jobs of the workspace, or of one agent, likewise."""
-        return await self._read(top, self._driver.kind, workspace, agent, True, days, per_day, limit)
+        return await self._read(top, workspace, agent, True, days, per_day, limit)
 
     async def agent_budgets(self, workspace: str, day: int, limit: int) -> list[BudgetRow]:
         """Return agents that have a budget, by name, with their use of that day."""
@@ -228,4 +226,4 @@ class SqlReports(SqlBase):
 
     async def holders(self, workspace: str | None, limit: int) -> list[HolderRow]:
         """Return who holds running runs of a workspace, or of all (None), most runs first."""
-        return await self._read(holders, self._driver.kind, workspace, limit)
+        return await self._read(holders, workspace, limit)

@@ -1,5 +1,9 @@
 """Counts of finished runs, by hour and by job and day.
 
+The counts of a job are one row for each period of 28 days, with the days as text (`add_to_days`): most jobs
+run a few times a day, and a row for each day takes many times the space. `job_run_counts` has a row for each
+day; replicas of schema 17 write it. Both are read until the latter is pruned.
+
 They are counted after the fact, from the changelog: what a transaction finished is counted once, whatever
 stops in between, because the position in the changelog and the counts change in one transaction. Runs that
 finished before the first pass are counted by a scan of the table, newest first.
@@ -9,17 +13,20 @@ A run counts at the time when it finished. A missed run counts as all the ticks 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from wakeful.store.changelog import FINISHED
-from wakeful.store.sql.driver import Row, SqlSession
+from wakeful.store.sql.driver import Row, SqlSession, Texts
 from wakeful.store.sql.stats import SqlStats
 from wakeful.values.ids import is_id
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
+#: How many days one row of a job counts.
+PERIOD_DAYS: Final = 28
 #: The scan of existing runs counts those that finish until so long after the first pass; the changelog is
 #: read from the first pass on. So the clocks of replicas may differ by this much.
 OVERLAP_MS: Final = 10_000
@@ -31,16 +38,25 @@ _ROWS: Final = 200
 _TAIL_ROWS: Final = 50
 _TAIL_RUNS: Final = 2_000
 _TRIES: Final = 3
+#: higher than every period
+_LAST_PERIOD: Final = 1_000_000
 #: higher than every id
 _LAST_ID: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
-_EPOCH: Final = {
-    "sqlite": "{} / {}",
-    "postgresql": "floor(extract(epoch FROM {}) * 1000 / {})::integer",
-}
-_TOOK: Final = {
-    "sqlite": "max(0, coalesce(finished_at - started_at, 0))",
-    "postgresql": "greatest(0, coalesce(extract(epoch FROM finished_at - started_at) * 1000, 0))::bigint",
-}
+
+
+def _texts(text: str) -> Texts:
+    """Return a statement with `{hour}`, `{day}` and `{took}` of a finished run."""
+    hour, day = (f"floor(extract(epoch FROM finished_at) * 1000 / {ms})::integer" for ms in (HOUR_MS, DAY_MS))
+    took = "greatest(0, coalesce(extract(epoch FROM finished_at - started_at) * 1000, 0))::bigint"
+    return Texts(
+        sqlite=text.format(
+            hour=f"finished_at / {HOUR_MS}",
+            day=f"finished_at / {DAY_MS}",
+            took="max(0, coalesce(finished_at - started_at, 0))",
+        ),
+        postgresql=text.format(hour=hour, day=day, took=took),
+    )
+
 
 #: the primary key
 POSITION: Final = "SELECT position, since_at, scanned::text FROM run_counts_position WHERE id = 1"
@@ -61,13 +77,13 @@ NEW_CHANGES: Final = f"""
 #: the primary key: a range, backwards
 OLDER_RUNS: Final = "SELECT id::text, state FROM runs WHERE id < $1 ORDER BY id DESC LIMIT $2"
 #: changes_seq and changes_new (PostgreSQL), or the primary key (SQLite): the end
-UNCOUNTED: Final = {
-    "sqlite": f"SELECT items FROM changes WHERE seq > $1 AND kind = '{FINISHED}' ORDER BY seq LIMIT $2",
-    "postgresql": f"""
+UNCOUNTED: Final = Texts(
+    sqlite=f"SELECT items FROM changes WHERE seq > $1 AND kind = '{FINISHED}' ORDER BY seq LIMIT $2",
+    postgresql=f"""
     (SELECT items FROM changes WHERE seq IS NOT NULL AND seq > $1 AND kind = '{FINISHED}'
         ORDER BY seq LIMIT $2)
     UNION ALL (SELECT items FROM changes WHERE seq IS NULL AND kind = '{FINISHED}' ORDER BY id LIMIT $2)""",
-}
+)
 #: the primary key: a range
 HOURS: Final = """
     SELECT hour, state, sum(runs)::bigint FROM run_counts WHERE workspace = $1 AND hour >= $2 AND hour < $3
@@ -78,6 +94,36 @@ HOURS_OF_AGENT: Final = HOURS.replace("workspace = $1", "workspace = $1 AND agen
 DAYS: Final = """
     SELECT day, state, runs, duration_ms FROM job_run_counts WHERE job_id = $1 AND day >= $2
     ORDER BY day, state"""
+#: the primary keys, once for each
+ADD_HOURS: Final = _texts("""
+    INSERT INTO run_counts (workspace, hour, agent, state, runs)
+    SELECT workspace, {hour}, agent, state, sum(covers) FROM runs
+    WHERE id = ANY($1::uuid[]) AND finished_at >= $2 AND finished_at < $3
+    GROUP BY 1, 2, 3, 4
+    ON CONFLICT (workspace, hour, agent, state) DO UPDATE SET runs = run_counts.runs + excluded.runs""")
+#: the primary key, once for each
+FINISHED_BY_DAY: Final = _texts("""
+    SELECT job_id::text, {day}, state, sum(covers)::bigint, sum({took})::bigint FROM runs
+    WHERE id = ANY($1::uuid[]) AND finished_at >= $2 AND finished_at < $3 AND job_id IS NOT NULL
+    GROUP BY 1, 2, 3""")
+#: the primary key: a range, once for each
+PERIODS: Final = """
+    SELECT job_id::text, period, days FROM job_run_periods
+    WHERE job_id = ANY($1::uuid[]) AND period >= $2 AND period <= $3"""
+#: the primary key, once for each
+WRITE_PERIODS: Final = """
+    INSERT INTO job_run_periods (job_id, period, days)
+    SELECT p.job_id, p.period, p.days
+    FROM unnest($1::uuid[], $2::integer[], $3::text[]) p (job_id, period, days)
+    WHERE true ON CONFLICT (job_id, period) DO UPDATE SET days = excluded.days"""
+#: the primary key, once for each
+RECENT_HOURS: Final = _texts("""
+    SELECT {hour}, state, agent, sum(covers) FROM runs
+    WHERE id = ANY($1::uuid[]) AND finished_at >= $2 AND workspace = $3 GROUP BY 1, 2, 3""")
+#: the primary key, once for each
+RECENT_DAYS: Final = _texts("""
+    SELECT {day}, state, sum(covers), sum({took})::bigint FROM runs
+    WHERE id = ANY($1::uuid[]) AND finished_at >= $2 AND job_id = $3 GROUP BY 1, 2""")
 #: run_counts_hour: its beginning
 PRUNE_HOURS: Final = """
     DELETE FROM run_counts WHERE (workspace, hour, agent, state) IN (
@@ -86,8 +132,15 @@ PRUNE_HOURS: Final = """
 PRUNE_DAYS: Final = """
     DELETE FROM job_run_counts WHERE (job_id, day, state) IN (
         SELECT job_id, day, state FROM job_run_counts WHERE day < $1 ORDER BY day LIMIT $2)"""
+#: job_run_periods_period: its beginning
+PRUNE_PERIODS: Final = """
+    DELETE FROM job_run_periods WHERE (job_id, period) IN (
+        SELECT job_id, period FROM job_run_periods WHERE period < $1 ORDER BY period LIMIT $2)"""
 
-_FINAL: Final = frozenset({"succeeded", "failed", "cancelled", "skipped", "missed"})
+#: The states of finished runs, and their letters in the days of a period.
+_LETTERS: Final = {"succeeded": "s", "failed": "f", "cancelled": "c", "skipped": "k", "missed": "m"}
+_STATES: Final = {letter: state for state, letter in _LETTERS.items()}
+_ENTRY: Final = re.compile(r" (\d+)([a-z])(\d+),(\d+)")
 
 
 class CountedRuns(NamedTuple):
@@ -126,44 +179,39 @@ class DayCount(NamedTuple):
         """The beginning of the day."""
         return self.day * DAY_MS
 
-
-def add_hours(kind: str) -> str:
-    """Return the statement that adds runs to the counts by hour: the primary keys, once for each."""
-    hour = _EPOCH[kind].format("finished_at", HOUR_MS)
-    return f"""
-        INSERT INTO run_counts (workspace, hour, agent, state, runs)
-        SELECT workspace, {hour}, agent, state, sum(covers) FROM runs
-        WHERE id = ANY($1::uuid[]) AND finished_at >= $2 AND finished_at < $3
-        GROUP BY 1, 2, 3, 4
-        ON CONFLICT (workspace, hour, agent, state) DO UPDATE SET runs = run_counts.runs + excluded.runs"""
+    def add(self, other: DayCount) -> DayCount:
+        """Return the sum of two counts of one day and state."""
+        return DayCount(self.day, self.state, self.runs + other.runs, self.duration_ms + other.duration_ms)
 
 
-def add_days(kind: str) -> str:
-    """Return the statement that adds runs to the counts by job and day: the primary keys, once for each."""
-    day = _EPOCH[kind].format("finished_at", DAY_MS)
-    return f"""
-        INSERT INTO job_run_counts (job_id, day, state, runs, duration_ms)
-        SELECT job_id, {day}, state, sum(covers), sum({_TOOK[kind]}) FROM runs
-        WHERE id = ANY($1::uuid[]) AND finished_at >= $2 AND finished_at < $3 AND job_id IS NOT NULL
-        GROUP BY 1, 2, 3
-        ON CONFLICT (job_id, day, state) DO UPDATE SET runs = job_run_counts.runs + excluded.runs,
-            duration_ms = job_run_counts.duration_ms + excluded.duration_ms"""
+def add_to_days(days: str, count: DayCount) -> str:
+    """Return the text of a period with this count added.
+
+    An entry is the number of the day in the period, the letter of the state, the runs and their time.
+
+    >>> add_to_days("", DayCount(PERIOD_DAYS + 3, "failed", 1, 512))
+    ' 3f1,512'
+    >>> add_to_days(" 3f1,512 4s1,20", DayCount(PERIOD_DAYS + 3, "failed", 2, 8))
+    ' 3f3,520 4s1,20'
+    """
+    key = f" {count.day % PERIOD_DAYS}{_LETTERS[count.state]}"
+    found = days.find(key)
+    if found < 0:
+        return f"{days}{key}{count.runs},{count.duration_ms}"
+    begin = found + len(key)
+    entry, space, rest = days[begin:].partition(" ")
+    runs, duration_ms = entry.split(",")
+    return f"{days[:begin]}{int(runs) + count.runs},{int(duration_ms) + count.duration_ms}{space}{rest}"
 
 
-def recent_hours(kind: str) -> str:
-    """Return the statement that counts runs by hour, state and agent: the primary key, once for each."""
-    hour = _EPOCH[kind].format("finished_at", HOUR_MS)
-    return f"""
-        SELECT {hour}, state, agent, sum(covers) FROM runs
-        WHERE id = ANY($1::uuid[]) AND finished_at >= $2 AND workspace = $3 GROUP BY 1, 2, 3"""
+def read_days(period: int, days: str) -> Iterator[DayCount]:
+    """Yield the counts of a period.
 
-
-def recent_days(kind: str) -> str:
-    """Return the statement that counts runs of a job by day and state: the primary key, once for each."""
-    day = _EPOCH[kind].format("finished_at", DAY_MS)
-    return f"""
-        SELECT {day}, state, sum(covers), sum({_TOOK[kind]})::bigint FROM runs
-        WHERE id = ANY($1::uuid[]) AND finished_at >= $2 AND job_id = $3 GROUP BY 1, 2"""
+    >>> list(read_days(1, " 3f1,512"))
+    [DayCount(day=31, state='failed', runs=1, duration_ms=512)]
+    """
+    for day, letter, runs, duration_ms in _ENTRY.findall(days):
+        yield DayCount(period * PERIOD_DAYS + int(day), _STATES[letter], int(runs), int(duration_ms))
 
 
 class Position(NamedTuple):
@@ -205,7 +253,7 @@ async def position(session: SqlSession) -> Position | None:
     return None if row is None else Position(*row)
 
 
-async def count(session: SqlSession, kind: str, now_ms: int, limit: int) -> CountedRuns:
+async def count(session: SqlSession, now_ms: int, limit: int) -> CountedRuns:
     """Count runs. See `Store.count_runs`."""
     row = await session.row(LOCK_POSITION)
     if row is None:  # another process counts
@@ -214,13 +262,13 @@ async def count(session: SqlSession, kind: str, now_ms: int, limit: int) -> Coun
     changes = await session.rows(NEW_CHANGES, at.change, _ROWS)
     change, run_ids, more = _page(changes, at.change, limit)
     if run_ids:
-        await _add(session, kind, run_ids, at.since_ms, _END_MS)
+        await _add(session, run_ids, at.since_ms, _END_MS)
     counted, scanned = len(run_ids), at.scanned
     if not more and scanned is not None and at.scans(now_ms):
         older = await session.rows(OLDER_RUNS, scanned, limit)
-        ended = [run_id for run_id, state in older if state in _FINAL]
+        ended = [run_id for run_id, state in older if state in _LETTERS]
         if ended:
-            await _add(session, kind, ended, _BEGINNING_MS, at.since_ms)
+            await _add(session, ended, _BEGINNING_MS, at.since_ms)
         counted += len(ended)
         scanned = older[-1][0] if len(older) == limit else None
         more = scanned is not None
@@ -246,45 +294,71 @@ def _page(changes: Sequence[Row], change: int, limit: int) -> tuple[int, list[st
     return change, run_ids, len(changes) == _ROWS
 
 
-async def _add(session: SqlSession, kind: str, run_ids: list[str], from_ms: int, until_ms: int) -> None:
-    """Add these runs to the counts, as far as they finished in this time."""
-    await session.execute(add_hours(kind), run_ids, from_ms, until_ms)
-    await session.execute(add_days(kind), run_ids, from_ms, until_ms)
+async def _add(session: SqlSession, run_ids: list[str], from_ms: int, until_ms: int) -> None:
+    """Add these runs to the counts, as far as they finished in this time. The position is locked."""
+    await session.execute(ADD_HOURS, run_ids, from_ms, until_ms)
+    rows = await session.rows(FINISHED_BY_DAY, run_ids, from_ms, until_ms)
+    await add_days(session, [(job_id, DayCount(*count)) for job_id, *count in rows])
+
+
+async def add_days(session: SqlSession, counts: Sequence[tuple[str, DayCount]]) -> None:
+    """Add these counts to those of their jobs. Nobody else may write them at the same time."""
+    if not counts:
+        return
+    periods = [count.day // PERIOD_DAYS for _, count in counts]
+    job_ids = list({job_id for job_id, _ in counts})
+    found = await session.rows(PERIODS, job_ids, min(periods), max(periods))
+    days = {(job_id, period): text for job_id, period, text in found}
+    written: dict[tuple[str, int], str] = {}
+    for (job_id, count), period in zip(counts, periods, strict=True):
+        key = job_id, period
+        written[key] = add_to_days(written.get(key) or days.get(key, ""), count)
+    # In the order of the index.
+    keys = sorted(written)
+    await session.execute(
+        WRITE_PERIODS,
+        [job_id for job_id, _ in keys],
+        [period for _, period in keys],
+        [written[key] for key in keys],
+    )
 
 
 async def hours(
-    session: SqlSession, kind: str, workspace: str, agent: str | None, from_ms: int, until_ms: int
+    session: SqlSession, workspace: str, agent: str | None, from_ms: int, until_ms: int
 ) -> list[HourCount]:
     """Return counts by hour and state. See `Store.run_counts`."""
     first, end = -(-from_ms // HOUR_MS), -(-until_ms // HOUR_MS)
     given = (workspace, first, end) if agent is None else (workspace, first, end, agent)
-    tail, rows = await _with_tail(session, kind, HOURS if agent is None else HOURS_OF_AGENT, given)
+    tail, (rows,) = await _with_tail(session, (HOURS if agent is None else HOURS_OF_AGENT, given))
     counts = Counter({(hour, state): runs for hour, state, runs in rows})
     if tail is not None:
-        uncounted = recent_hours(kind)
         for hour, state, of_agent, runs in await session.rows(
-            uncounted, tail.run_ids, tail.since_ms, workspace
+            RECENT_HOURS, tail.run_ids, tail.since_ms, workspace
         ):
             if first <= hour < end and agent in (None, of_agent):
                 counts[hour, state] += runs
     return [HourCount(*key, runs) for key, runs in sorted(counts.items())]
 
 
-async def days(session: SqlSession, kind: str, job_id: str, from_ms: int) -> list[DayCount]:
+async def days(session: SqlSession, job_id: str, from_ms: int) -> list[DayCount]:
     """Return counts of a job by day and state. See `Store.job_run_counts`."""
     if not is_id(job_id):
         return []
     first = from_ms // DAY_MS
-    tail, rows = await _with_tail(session, kind, DAYS, (job_id, first))
-    counts = {(each.day, each.state): each for each in (DayCount(*row) for row in rows)}
+    tail, (periods, rows) = await _with_tail(
+        session, (PERIODS, ([job_id], first // PERIOD_DAYS, _LAST_PERIOD)), (DAYS, (job_id, first))
+    )
+    found = [DayCount(*row) for row in rows]
+    for _, period, text in periods:
+        found += read_days(period, text)
     if tail is not None:
-        for day, state, runs, took_ms in await session.rows(
-            recent_days(kind), tail.run_ids, tail.since_ms, job_id
-        ):
-            old = counts.get((day, state), DayCount(day, state, 0, 0))
-            if day >= first:
-                counts[day, state] = DayCount(day, state, old.runs + runs, old.duration_ms + took_ms)
-    return sorted(counts.values())
+        recent = await session.rows(RECENT_DAYS, tail.run_ids, tail.since_ms, job_id)
+        found += [DayCount(*row) for row in recent]
+    counts: dict[tuple[int, str], DayCount] = {}
+    for each in found:
+        old = counts.get((each.day, each.state))
+        counts[each.day, each.state] = each if old is None else old.add(each)
+    return sorted(each for each in counts.values() if each.day >= first)
 
 
 class _Tail(NamedTuple):
@@ -295,20 +369,20 @@ class _Tail(NamedTuple):
 
 
 async def _with_tail(
-    session: SqlSession, kind: str, statement: str, given: tuple[object, ...]
-) -> tuple[_Tail | None, Sequence[Row]]:
-    """Return the rows of a statement about counts, and the runs that are not in them yet.
+    session: SqlSession, *statements: tuple[str, tuple[object, ...]]
+) -> tuple[_Tail | None, list[Sequence[Row]]]:
+    """Return the rows of statements about counts, and the runs that are not in them yet.
 
-    PostgreSQL runs each statement on a snapshot of its own, so both are read again if there was a pass in
+    PostgreSQL runs each statement on a snapshot of its own, so all are read again if there was a pass in
     between. There is no tail if it is long: then it is counted soon.
     """
     for _ in range(_TRIES):
         row = await session.row(POSITION)
         if row is None:
-            return None, ()
+            return None, [() for _ in statements]
         at = Position(*row)
-        items = await session.column(UNCOUNTED[kind], at.change, _TAIL_ROWS)
-        rows = await session.rows(statement, *given)
+        items = await session.column(UNCOUNTED, at.change, _TAIL_ROWS)
+        rows = [await session.rows(statement, *given) for statement, given in statements]
         after = await session.row(POSITION)
         if after is not None and after[0] == at.change:
             run_ids = "\n".join(items).split("\n") if items else []
@@ -320,6 +394,7 @@ async def _with_tail(
 async def prune(session: SqlSession, before_ms: int, limit: int) -> int:
     """Delete old counts. See `Store.prune_run_counts`."""
     pruned = await session.execute(PRUNE_HOURS, before_ms // HOUR_MS, limit)
+    pruned += await session.execute(PRUNE_PERIODS, before_ms // DAY_MS // PERIOD_DAYS, limit)
     return pruned + await session.execute(PRUNE_DAYS, before_ms // DAY_MS, limit)
 
 
@@ -339,7 +414,7 @@ class SqlRunCounts(SqlStats):
             await self._driver.write(self._shared(begin), last, now_ms)
         elif counted.is_current(last, now_ms):
             return CountedRuns(0, more=False)
-        return await self._driver.write(self._shared(count), self._driver.kind, now_ms, limit)
+        return await self._driver.write(self._shared(count), now_ms, limit)
 
     async def run_counts(
         self, workspace: str, agent: str | None, from_ms: int, until_ms: int
@@ -349,11 +424,11 @@ class SqlRunCounts(SqlStats):
         `agent` None: of all agents of the workspace. Runs that are not counted yet are added, if they are
         few; here and in `job_run_counts`.
         """
-        return await self._read(hours, self._driver.kind, workspace, agent, from_ms, until_ms)
+        return await self._read(hours, workspace, agent, from_ms, until_ms)
 
     async def job_run_counts(self, job_id: str, from_ms: int) -> list[DayCount]:
         """Return the counts of a job from the day of `from_ms` on, by day and state."""
-        return await self._read(days, self._driver.kind, job_id, from_ms)
+        return await self._read(days, job_id, from_ms)
 
     async def prune_run_counts(self, before_ms: int, limit: int) -> int:
         """Delete up to `limit` counts each of older hours and days. Returns how many."""

@@ -142,14 +142,14 @@ SIZE: Final = Texts(
 )
 #: How many jobs are read at once for their timings, so that other calls need not wait long.
 TIMINGS_AT_ONCE: Final = 2_000
+#: All jobs of the page are in a group, so that the last one is known; those without a timing are not counted
 _TIMINGS: Final = """
     SELECT timing, policy, CASE WHEN kind = 'every' THEN {phase} ELSE 0 END AS phase, count(*),
-        min(agent || '/' || name)
+        min(agent || '/' || name), max(agent || {separator} || name)
     FROM (
-        SELECT timing, policy, anchor_at, agent, name, enabled, {kind} AS kind
+        SELECT CASE WHEN enabled THEN timing END AS timing, policy, anchor_at, agent, name, {kind} AS kind
         FROM jobs /*+ INDEXED BY jobs_name */
         WHERE workspace = $1 AND {after} AND deleted_at IS NULL ORDER BY agent, name LIMIT $4) page
-    WHERE enabled AND timing IS NOT NULL
     GROUP BY 1, 2, 3"""
 
 
@@ -158,6 +158,7 @@ def _timings(after: str) -> Texts:
     return Texts(
         sqlite=_TIMINGS.format(
             after=after,
+            separator="char(1)",
             phase="anchor_at % json_extract(timing, '$.schedule.everyMs') / 60000",
             # Rows of schema 13 have no kind.
             kind="""coalesce(schedule_kind,
@@ -165,6 +166,7 @@ def _timings(after: str) -> Texts:
         ),
         postgresql=_TIMINGS.format(
             after=after,
+            separator="chr(1)",
             phase="""(extract(epoch FROM anchor_at) * 1000)::bigint
             % (timing::json -> 'schedule' ->> 'everyMs')::bigint / 60000""",
             kind="schedule_kind",
@@ -172,21 +174,11 @@ def _timings(after: str) -> Texts:
     )
 
 
-def _timings_page(after: str) -> str:
-    """Return the statement that finds the last job of a page of timings."""
-    return f"""
-    SELECT agent, name FROM jobs /*+ INDEXED BY jobs_name */
-    WHERE workspace = $1 AND {after} AND deleted_at IS NULL ORDER BY agent, name LIMIT 1 OFFSET $4"""
-
-
 _AFTER: Final = "(agent, name) > ($2, $3)"
 _AFTER_OF_AGENT: Final = "agent = $2 AND name > $3"
 #: jobs_name: so many entries of the workspace, or of the agent; the row of each job
 TIMINGS: Final = _timings(_AFTER)
 TIMINGS_OF_AGENT: Final = _timings(_AFTER_OF_AGENT)
-#: jobs_name: so many entries
-TIMINGS_PAGE: Final = _timings_page(_AFTER)
-TIMINGS_PAGE_OF_AGENT: Final = _timings_page(_AFTER_OF_AGENT)
 #: runs_of_workspace: its end, backwards
 RECENT_RUNS: Final = """
     SELECT state, trigger, attempt, fire_at, started_at FROM runs
@@ -264,10 +256,17 @@ async def timings_page(
     session: SqlSession, workspace: str, agent: str | None, after: tuple[str, str]
 ) -> tuple[list[TimingCount], tuple[str, str] | None]:
     """Return the timings of the next jobs after that (agent, name), and the last of them; None: of all."""
-    page, counts = (TIMINGS_PAGE, TIMINGS) if agent is None else (TIMINGS_PAGE_OF_AGENT, TIMINGS_OF_AGENT)
-    last = await session.row(page, workspace, *after, TIMINGS_AT_ONCE - 1)
-    rows = await session.rows(counts, workspace, *after, TIMINGS_AT_ONCE)
-    return [TimingCount(*row) for row in rows], None if last is None else (last[0], last[1])
+    statement = TIMINGS if agent is None else TIMINGS_OF_AGENT
+    found: list[TimingCount] = []
+    jobs, last = 0, ""
+    for timing, policy, phase, number, example, greatest in await session.rows(
+        statement, workspace, *after, TIMINGS_AT_ONCE
+    ):
+        jobs, last = jobs + number, max(last, greatest)
+        if timing is not None:
+            found.append(TimingCount(timing, policy, phase, number, example))
+    last_agent, _, name = last.partition("\1")
+    return found, (last_agent, name) if jobs == TIMINGS_AT_ONCE else None
 
 
 async def recent_runs(

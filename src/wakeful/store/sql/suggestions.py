@@ -16,7 +16,7 @@ from wakeful.store.audit import AuditEntry, was_written
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.rows import JobRow
 from wakeful.store.sql.base import Recorded, SqlBase
-from wakeful.store.sql.driver import Row, SqlSession
+from wakeful.store.sql.driver import Row, SqlSession, Texts
 from wakeful.values.duration import DAY, WEEK
 from wakeful.values.ids import first_id, is_id
 
@@ -172,8 +172,6 @@ def _suggestion(row: Row) -> Suggestion:
     return Suggestion(*row)
 
 
-#: The milliseconds between two instants.
-_MS: Final = {"sqlite": "({} - {})", "postgresql": "(extract(epoch FROM {} - {}) * 1000)"}
 #: What counts: runs of a schedule, or after another job, since the job was last changed.
 _RUNS: Final = """
     FROM jobs j JOIN runs r ON r.job_id = j.id
@@ -191,35 +189,34 @@ COUNTS: Final = f"""
     {_RUNS} GROUP BY r.job_id"""
 
 
-def durations(kind: str) -> str:
-    """Return the statement for the duration that nine of ten runs do not exceed.
-
-    It reads the primary key of jobs, and a range of runs_of_job for each.
-    """
-    took = _MS[kind].format("r.finished_at", "r.fire_at")
-    return f"""
-        SELECT d.job_id::text, d.took FROM (
-            SELECT r.job_id, {took} AS took, count(*) OVER (PARTITION BY r.job_id) AS ended,
-                row_number() OVER (PARTITION BY r.job_id ORDER BY r.finished_at - r.fire_at) AS place
-            {_RUNS} AND r.state IN ('succeeded', 'failed') AND r.finished_at IS NOT NULL) d
-        WHERE d.place = (d.ended * 9 + 9) / 10"""
+def _texts(text: str) -> Texts:
+    """Return a statement with `{took}`, from the planned start to the end, and `{late}`, to the start."""
+    between = {"took": ("r.finished_at", "r.fire_at"), "late": ("r.started_at", "r.fire_at")}
+    ms = {name: f"({end} - {begin})" for name, (end, begin) in between.items()}
+    return Texts(
+        sqlite=text.format(**ms),
+        postgresql=text.format(**{name: f"(extract(epoch FROM {each}) * 1000)" for name, each in ms.items()}),
+    )
 
 
-def delays(kind: str) -> str:
-    """Return the statement for delays of starts: in all, and at instants when many jobs fire.
-
-    It reads the primary key of jobs, and a range of runs_of_job for each. A run that was retried is left out:
-    it has the time of its last start.
-    """
-    late = _MS[kind].format("r.started_at", "r.fire_at")
-    return f"""
-        SELECT t.job_id::text, count(*), sum(t.late), sum(CASE WHEN t.jobs >= $4 THEN 1 ELSE 0 END),
-            sum(CASE WHEN t.jobs >= $4 THEN t.jobs ELSE 0 END),
-            sum(CASE WHEN t.jobs >= $4 THEN t.late ELSE 0 END)
-        FROM (
-            SELECT r.job_id, {late} AS late, count(*) OVER (PARTITION BY r.fire_at) AS jobs
-            {_RUNS} AND r.attempt = 1 AND r.started_at IS NOT NULL) t
-        GROUP BY t.job_id"""
+#: The duration that nine of ten runs do not exceed: the primary key of jobs, and a range of runs_of_job for
+#: each
+DURATIONS: Final = _texts(f"""
+    SELECT d.job_id::text, d.took FROM (
+        SELECT r.job_id, {{took}} AS took, count(*) OVER (PARTITION BY r.job_id) AS ended,
+            row_number() OVER (PARTITION BY r.job_id ORDER BY r.finished_at - r.fire_at) AS place
+        {_RUNS} AND r.state IN ('succeeded', 'failed') AND r.finished_at IS NOT NULL) d
+    WHERE d.place = (d.ended * 9 + 9) / 10""")
+#: The delays of starts, in all and at instants when many jobs fire: the primary key of jobs, and a range of
+#: runs_of_job for each. A run that was retried is left out: it has the time of its last start
+DELAYS: Final = _texts(f"""
+    SELECT t.job_id::text, count(*), sum(t.late), sum(CASE WHEN t.jobs >= $4 THEN 1 ELSE 0 END),
+        sum(CASE WHEN t.jobs >= $4 THEN t.jobs ELSE 0 END),
+        sum(CASE WHEN t.jobs >= $4 THEN t.late ELSE 0 END)
+    FROM (
+        SELECT r.job_id, {{late}} AS late, count(*) OVER (PARTITION BY r.fire_at) AS jobs
+        {_RUNS} AND r.attempt = 1 AND r.started_at IS NOT NULL) t
+    GROUP BY t.job_id""")
 
 
 class Totals:
@@ -240,7 +237,7 @@ class Totals:
         self.counts = [old + int(new) for old, new in zip(self.counts, counts, strict=True)]
 
     def add_delays(self, delays: Sequence[float]) -> None:
-        """Add a row of `delays`."""
+        """Add a row of `DELAYS`."""
         self.delays = [old + float(new) for old, new in zip(self.delays, delays, strict=True)]
 
     def summary(self, duration_ms: int | None) -> RunSummary:
@@ -266,7 +263,6 @@ class Totals:
 
 async def add_slice(
     session: SqlSession,
-    kind: str,
     job_ids: Sequence[str],
     between_ms: tuple[int, int],
     peak_jobs: int,
@@ -277,16 +273,16 @@ async def add_slice(
     for job_id, first_ms, last_ms, *counts in await session.rows(COUNTS, list(job_ids), first, end):
         totals.setdefault(job_id, Totals()).add_counts(first_ms, last_ms, counts)
     if totals:
-        for job_id, *late in await session.rows(delays(kind), list(totals), first, end, peak_jobs):
+        for job_id, *late in await session.rows(DELAYS, list(totals), first, end, peak_jobs):
             totals[job_id].add_delays(late)
 
 
 async def read_durations(
-    session: SqlSession, kind: str, job_ids: Sequence[str], between_ms: tuple[int, int]
+    session: SqlSession, job_ids: Sequence[str], between_ms: tuple[int, int]
 ) -> dict[str, int]:
     """Return the duration that nine of ten runs do not exceed, by job."""
     first, end = map(first_id, between_ms)
-    rows = await session.rows(durations(kind), list(job_ids), first, end)
+    rows = await session.rows(DURATIONS, list(job_ids), first, end)
     return {job_id: round(duration_ms) for job_id, duration_ms in rows}
 
 
@@ -357,16 +353,16 @@ class SqlSuggestions(SqlBase):
         A peak is an instant at which so many of these jobs fire. Jobs without runs are left out. The database
         computes it, a week at a time: a row for each job is read, not the runs.
         """
-        kind, end_ms = self._driver.kind, self.clock.now_ms() + DAY
+        end_ms = self.clock.now_ms() + DAY
         totals: dict[str, Totals] = {}
         for first_ms in range(since_ms, end_ms, _SLICE_MS) if job_ids else ():
             between = first_ms, min(first_ms + _SLICE_MS, end_ms)
-            await self._read(add_slice, kind, job_ids, between, peak_jobs, totals)
+            await self._read(add_slice, job_ids, between, peak_jobs, totals)
         found: dict[str, int] = {}
         overlapped = [job_id for job_id, total in totals.items() if total.counts[1]]
         for first in range(0, len(overlapped), _JOBS_AT_ONCE):
             ids = overlapped[first : first + _JOBS_AT_ONCE]
-            found.update(await self._read(read_durations, kind, ids, (since_ms, end_ms)))
+            found.update(await self._read(read_durations, ids, (since_ms, end_ms)))
         return {job_id: total.summary(found.get(job_id)) for job_id, total in totals.items()}
 
     async def prune_suggestions(self, before_ms: int) -> None:

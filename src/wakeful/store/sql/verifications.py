@@ -238,6 +238,7 @@ class SqlVerifications(SqlBase):
             return [
                 DueVerification(*found[each.run_id], each.verify, each.tries, each.requires, each.at_ms)
                 for each in taken.values()
+                if each.run_id in found  # a run that was deleted meanwhile is left to the next try
             ]
 
         return await self._driver.write(run)

@@ -2,3 +2,13 @@
 
 -- The live runs of a workspace or agent, to count them.
 CREATE INDEX runs_live ON runs (workspace, agent) WHERE state IN ('pending', 'retrying', 'running');
+
+-- Finished runs of a job by day, in one row for each period of 28 days (counted from 1970). `job_run_counts` has one
+-- for each day: its rows stay until they are pruned, and replicas of schema 17 add to it.
+CREATE TABLE job_run_periods (
+    job_id TEXT    NOT NULL,
+    period INTEGER NOT NULL,
+    days   TEXT    NOT NULL,  -- of each day and state the number of runs and their time: ' 3s1,512 4f2,30'
+    PRIMARY KEY (job_id, period)
+) WITHOUT ROWID;
+CREATE INDEX job_run_periods_period ON job_run_periods (period);
