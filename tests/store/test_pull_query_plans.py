@@ -105,7 +105,7 @@ async def test_postgres_visits_few_rows() -> None:
         "CLAIMABLE": [NOW, "ws-0", [None, "\x1ecron\x1e"], [20, 20]],
         "CLAIMABLE_OF_AGENTS": [NOW, "ws-0", ["\x1ecron\x1e", None], [20, 20], [MINE, "agent-7"]],
         "START_CLAIMED": [NOW, [run_id], [], ["w1"], ["a"]],
-        "RENEW": [NOW, [run_id], [1], "ws-1", None, None, ["a node"]],
+        "RENEW": [NOW, "ws-1", [run_id], [1], [None], [None], ["a node"]],
         "RETURNABLE": ["w1", "ws-1", None, [run_id], [1]],
         "RETURNABLE_OF_CLAIM": ["w1", "ws-1", None, "a"],
         "TAKEN_RUNS": [[run_id]],

@@ -76,9 +76,9 @@ async def test_a_run_of_a_deleted_job_is_not_added(store: Store) -> None:
 async def test_a_run_is_only_added_at_the_version_that_is_expected(store: Store) -> None:
     digest = await given_job(store)
     version = (await look_at_job(store, digest)).version
-    await store.add_runs([asked(digest)], version=version)
+    await store.add_runs([asked(digest)], versions=[version])
     with pytest.raises(StaleJob, match=f"is at version {version}, not 7"):
-        await store.add_runs([asked(digest)], version=7)
+        await store.add_runs([asked(digest)], versions=[7])
     with pytest.raises(StaleJob, match=f"is at version {version}, not 7"):
         await store.add_manual_run(asked(digest), lambda run, live: ManualRunPlan(run), version=7)
 

@@ -382,22 +382,27 @@ class Result(NamedTuple):
 
 
 class Pairs:
-    """Runs cases on a database: each operation has the services of a process of its own."""
+    """Runs cases on a database: each operation has the services of a process of its own, or of one."""
 
-    def __init__(self, stores: Sequence[Store], *, stepped: bool) -> None:
+    def __init__(self, stores: Sequence[Store], *, stepped: bool, shared: bool = False) -> None:
         self._turns = Turns() if stepped else None
         self._stores = stores
         self._services = [
             new_services(store if self._turns is None else self._turns.of(store)) for store in stores
         ]
+        if shared:
+            self._services = [self._services[0]] * 2
         self._made = 0
 
     @classmethod
-    async def on(cls, database: Database, *, stepped: bool) -> Pairs:
-        """Return the pairs on a database. `stepped`: one store call at a time, in an order that is drawn."""
+    async def on(cls, database: Database, *, stepped: bool, shared: bool = False) -> Pairs:
+        """Return the pairs on a database. `stepped`: one store call at a time, in an order that is drawn.
+
+        `shared`: both operations are in one process, so that they may be written together.
+        """
         stores = [await database.connect(), await database.connect()]
         await stores[0].count_runs(stores[0].clock.now_ms(), 1)  # with runs, it would wait for a scan
-        return cls(stores, stepped=stepped)
+        return cls(stores, stepped=stepped, shared=shared)
 
     async def check(self, case: Case) -> Result:
         """Run a case; AssertionError if the result is not that of one order, or breaks an invariant."""

@@ -7,7 +7,7 @@ while a batch is written are the next batch.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from wakeful.errors import Unavailable
@@ -15,6 +15,19 @@ from wakeful.store.idempotency import current_claim
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+def in_rounds(items: Sequence[T], key: Callable[[T], Hashable]) -> Iterator[list[T]]:
+    """Yield the items in lists without two of the same key. Those of one key stay in their order.
+
+    >>> list(in_rounds(["a1", "b1", "a2"], lambda item: item[0]))
+    [['a1', 'b1'], ['a2']]
+    """
+    while items:
+        first: dict[Hashable, T] = {}
+        later = [item for item in items if first.setdefault(key(item), item) is not item]
+        yield list(first.values())
+        items = later
 
 
 class _Pending(Generic[T, R]):

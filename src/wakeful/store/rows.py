@@ -293,6 +293,18 @@ class RunView(NamedTuple):
         }
 
 
+class Renewal(NamedTuple):
+    """A claimed run whose lease is renewed."""
+
+    run_id: str
+    attempt: int
+    #: only if it is a run of this agent, and held by this executor; None: of any
+    agent: str | None = None
+    worker: str | None = None
+    #: what its work waits for: it starts now
+    waiting: str | None = None
+
+
 class ReportedRun(NamedTuple):
     """What a report from outside needs: a run, with the policy and work of its job; None: it has no job."""
 

@@ -57,3 +57,10 @@ async def test_two_transactions_at_once_are_as_one_after_the_other(database: Dat
         await pairs.check(case)
     for case in cases(effort.cases(20, 4_000), AGENT_OPERATIONS):
         await pairs.check(case)
+
+
+async def test_two_operations_of_one_process_at_once_are_as_one_after_the_other(database: Database) -> None:
+    pairs = await Pairs.on(database, stepped=False, shared=True)
+    operations = {name: OPERATIONS[name] for name in ("create", "run", "run at version 1", "delete", "move")}
+    for case in cases(effort.cases(30, 1_000), operations):
+        await pairs.check(case)

@@ -192,6 +192,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     yield "NEXT_WAKE", sql.NEXT_WAKE, []
     yield "INSERT_RUNS", sql.INSERT_RUNS, [births, NOW]
     yield "INSERT_NEW_RUNS", sql.INSERT_NEW_RUNS, [births, NOW]
+    yield "ADD_RUNS", sql.ADD_RUNS, [births, NOW, jobs]
     details = [[run[0] for run in births], [None] * BATCH, [1] * BATCH, [None] * BATCH, [1] * BATCH]
     yield "SET_DETAILS", sql.SET_DETAILS, details
     yield "PICK", sql.PICK, [NOW, ["cron", "main"], [20, 30], [""], [0]]
@@ -263,6 +264,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     by_id = [*details[:2], jobs[5], *details[3:]]
     yield "queries.JOB_WITH_DETAILS_BY_ID", job_reads.JOB_WITH_DETAILS_BY_ID, by_id
     yield "queries.TAKEN_NAMES", job_reads.TAKEN_NAMES, ["ws-5", "agent-5", ["job-5", "job-6"]]
+    yield "queries.JOB_AND_BLOCKS", job_reads.JOB_AND_BLOCKS, ["ws-5", "agent-5", "job-5", 20_000]
     yield "queries.JOBS_BY_IDS", job_reads.JOBS_BY_IDS, [jobs]
     yield "queries.SCHEDULES", job_reads.SCHEDULES, [jobs[5]]
     yield "LOCK_JOB", sql.LOCK_JOB, [jobs[5]]

@@ -6,7 +6,7 @@ requests: list their usage, set their limits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from wakeful.document.guards import budget
@@ -35,7 +35,13 @@ class Budgets:
 
     async def check(self, owner: BudgetOwner, job_name: str | None = None) -> None:
         """Raise ResourceExhausted if a budget of the job, its agent or its workspace is used up today."""
-        decision = (await self.may_request(owner.workspace))(owner, job_name)
+        self.check_blocks(await self._store.budget_blocks(self.today(), owner.workspace), owner, job_name)
+
+    def check_blocks(
+        self, blocks: Sequence[BudgetBlock], owner: BudgetOwner, job_name: str | None = None
+    ) -> None:
+        """Raise ResourceExhausted if one of these used-up budgets applies to the job."""
+        decision = self._decide(blocks)(owner, job_name)
         if not decision:
             raise ResourceExhausted(decision.message, daily=True)
 
@@ -44,25 +50,24 @@ class Budgets:
 
         It decides by the budgets as they are now.
         """
-        blocks, now_ms = await self._blocks(workspace), self._store.clock.now_ms()
+        return self._decide(await self._store.budget_blocks(self.today(), workspace))
+
+    def _decide(self, blocks: Sequence[BudgetBlock]) -> Callable[[BudgetOwner, str | None], StartDecision]:
+        found, now_ms = {block.owner: block for block in reversed(blocks)}, self._store.clock.now_ms()
 
         def decide(owner: BudgetOwner, job_name: str | None) -> StartDecision:
-            block = find_block(blocks, owner.workspace, owner.agent, owner.job)
+            block = find_block(found, owner.workspace, owner.agent, owner.job)
             return may_start("user", 1, NO_WORK, now_ms, block, job_name, at_request=True)
 
         return decide
 
-    async def _blocks(self, workspace: str) -> dict[BudgetOwner, BudgetBlock]:
-        """Return the budgets of a workspace that are used up today, by owner."""
-        blocks = await self._store.budget_blocks(self._today(), workspace)
-        return {block.owner: block for block in reversed(blocks)}
-
     async def spent(self, workspace: str, agent: str = "", job_id: str = "") -> dict[str, Json]:
         """Return today's usage. The caller has authorized access to the owner."""
-        tokens, cost = await self._store.read_spent(BudgetOwner(workspace, agent, job_id), self._today())
+        tokens, cost = await self._store.read_spent(BudgetOwner(workspace, agent, job_id), self.today())
         return {"tokens": tokens, "cost": cost}
 
-    def _today(self) -> int:
+    def today(self) -> int:
+        """Return the day in UTC, counted from 1970-01-01."""
         return utc_day(self._store.clock.now_ms())
 
 

@@ -334,5 +334,5 @@ class WakeService:
         entry = principal.entry(workspace, "agent.wake", agent)
         response: Keyed[list[RunView]] | None = keyed.of(lambda runs: runs[0]) if keyed else None
         charge = call.charge if call else None
-        (view,) = await self._store.add_runs([run], [entry], response, charge, job.version)
+        (view,) = await self._store.add_runs([run], [entry], response, charge, [job.version])
         return view

@@ -23,6 +23,7 @@ from wakeful.service.auth.rate_limits import RateLimited, RateLimiter
 from wakeful.service.jobs.job_editor import JobDependencies, JobEditor, check_version, run_as_it_is
 from wakeful.service.jobs.job_query import no_job
 from wakeful.service.runs.manual_runs import hook_run, read_payload
+from wakeful.service.runs.run_starter import RunStarter
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed
 from wakeful.store.row_mapping import job_from_row
@@ -73,6 +74,7 @@ class JobHooks:
         self._target_policy = dependencies.target_policy
         self._origins = dependencies.origins
         self._telemetry = dependencies.telemetry
+        self._starter = RunStarter(dependencies.store)
         self._editor = editor
         self._per_minute = dependencies.hooks_per_minute
         self._requests = RateLimiter[str](self._per_minute)
@@ -152,12 +154,12 @@ class JobHooks:
         hashed, now_ms = _hash(token), self._store.clock.now_ms()
         if hashed not in self._seen and (wait_s := self._unknown.wait_s(address, now_ms)):
             raise RateLimited("too many requests with unknown trigger URLs; try again later", wait_s)
-        hook = await self._store.hook(hashed)
-        job = None if hook is None else await self._store.job_by_id(hook.job_id)
-        if hook is None or job is None:
+        found = await self._store.hook(hashed)
+        if found is None:
             self._seen.discard(hashed)
             self._unknown.take(address, now_ms)
             raise _unknown()
+        hook, job = found
         current_tenant.set(job.workspace)  # the sender has no key
         if len(self._seen) >= _MOST:
             self._seen.clear()
@@ -216,9 +218,7 @@ class JobHooks:
             self._target_policy.check_payload(principal, job.definition.work, context)
         await self._budgets.check(BudgetOwner(row.workspace, row.agent, row.id), row.name)
         run = hook_run(principal, job, self._store.clock.now_ms(), own)
-        response: Keyed[list[RunView]] | None = keyed.of(lambda runs: runs[0]) if keyed else None
-        (view,) = await self._store.add_runs([run], (), response, version=row.version)
-        return view
+        return await self._starter.start(run, row.version, keyed=keyed)
 
 
 def per_job(caller: HookCaller) -> Principal:

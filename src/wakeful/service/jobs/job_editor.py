@@ -429,12 +429,18 @@ class JobEditor:
         return row
 
     async def _find_row(
-        self, principal: Principal, action: Action, workspace: str, agent: str, name: str
+        self,
+        principal: Principal,
+        action: Action,
+        workspace: str,
+        agent: str,
+        name: str,
+        find: Callable[[Store, str, str, str], Awaitable[JobRow | None]] = find_job,
     ) -> JobRow:
         await self._accounts.authorize(principal, action, workspace, agent)
         if action != "read":
             check_not_internal(principal, name)  # also if there is no such job
-        row = await find_job(self._store, workspace, agent, name)
+        row = await find(self._store, workspace, agent, name)
         if row is None:
             raise no_job(name)
         if action != "read":

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from functools import partial
 from weakref import WeakValueDictionary
 
 from wakeful.engine.calendar_loader import off_loop
 from wakeful.job.policy import Overlap
-from wakeful.job.start_rules import BudgetOwner
+from wakeful.job.start_rules import BudgetBlock, BudgetOwner
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.agent_policy import (
     AGENT_TRIGGER,
@@ -25,6 +26,7 @@ from wakeful.service.jobs.job_editor import (
     check_version,
     run_as_it_is,
 )
+from wakeful.service.jobs.job_query import find_job
 from wakeful.service.runs.manual_runs import (
     apply_overlap,
     backfill_runs,
@@ -35,9 +37,12 @@ from wakeful.service.runs.manual_runs import (
     read_payload,
     triggered_run,
 )
+from wakeful.service.runs.run_starter import RunStarter
 from wakeful.store.idempotency import Keyed
+from wakeful.store.port import Store
 from wakeful.store.row_mapping import job_from_row
-from wakeful.store.rows import RunFilter, RunView
+from wakeful.store.rows import JobRow, RunFilter, RunView
+from wakeful.values.ids import is_id
 from wakeful.values.json_value import compact
 
 
@@ -48,6 +53,7 @@ class JobTriggers(JobEditor):
         super().__init__(dependencies)
         self._budgets = dependencies.budgets
         self._telemetry = dependencies.telemetry
+        self._starter = RunStarter(dependencies.store)
         #: by job: held from reading the last run by an agent's key until the next one is written
         self._rate_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -97,10 +103,20 @@ class JobTriggers(JobEditor):
     ) -> RunView | None:
         due_only = read_mode(mode) == "due"
         own, policy = read_payload(payload, self._accounts.defaults.max_payload_bytes), read_overlap(overlap)
-        row = await self.find_row(principal, "run", workspace, agent, name)
+        blocks: Sequence[BudgetBlock] | None = None
+
+        async def find(store: Store, workspace: str, agent: str, name: str) -> JobRow | None:
+            nonlocal blocks
+            if is_id(name):
+                return await find_job(store, workspace, agent, name)
+            found = await store.job_and_blocks(workspace, agent, name, self._budgets.today())
+            row, blocks = found or (None, None)
+            return row
+
+        row = await self._find_row(principal, "run", workspace, agent, name, find)
         check_version(row, version)
         call = await self._origins.call(principal, workspace, agent)
-        charge = call.charge if call else None
+        charge = call.charge if call is not None and call.run is not None else None
         job, now_ms = job_from_row(row), self._clock.now_ms()
         if call is not None:
             call.check_approved(job)
@@ -118,7 +134,11 @@ class JobTriggers(JobEditor):
             if is_admin_owned(principal, row):
                 started = RunFilter(workspace, agent, job.id, trigger=AGENT_TRIGGER, limit=1)
                 check_rate(job, await self._store.runs(started), now_ms)
-            await self._budgets.check(BudgetOwner(workspace, agent, job.id), job.name)
+            owner = BudgetOwner(workspace, agent, job.id)
+            if blocks is None:
+                await self._budgets.check(owner, job.name)
+            else:
+                self._budgets.check_blocks(blocks, owner, job.name)
             run = triggered_run(principal, job, now_ms, due_only=due_only, payload=own)
             if due_ms is not None:
                 run = run._replace(scheduled_ms=due_ms, due_ms=due_ms)
@@ -130,9 +150,7 @@ class JobTriggers(JobEditor):
                 most = job.definition.policy.max_queued
                 judge = partial(apply_overlap, overlap=policy, max_queued=most, now_ms=now_ms)
                 return await self._store.add_manual_run(run, judge, [entry], keyed, charge, row.version)
-            response: Keyed[list[RunView]] | None = keyed.of(lambda runs: runs[0]) if keyed else None
-            (view,) = await self._store.add_runs([run], [entry], response, charge, row.version)
-            return view
+            return await self._starter.start(run, row.version, [entry], keyed=keyed, charge=charge)
 
     async def backfill(
         self,
@@ -188,4 +206,5 @@ class JobTriggers(JobEditor):
         about = compact({"count": len(runs), "startMs": start_ms, "endMs": end_ms})
         entry = principal.entry(workspace, "job.backfill", f"{agent}/{job.name}", about)
         response = keyed.of(len) if keyed else None
-        return len(await self._store.add_runs(runs, [entry], response, charge, row.version))
+        versions = [row.version] * len(runs)
+        return len(await self._store.add_runs(runs, [entry], response, charge, versions))

@@ -15,34 +15,29 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from wakeful.document import policy_from_text
 from wakeful.engine.launcher_registry import LauncherRegistry
-from wakeful.errors import FailedPrecondition, InvalidArgument, TooManyFollowUps
-from wakeful.job.policy import DEFAULT_POLICY, Policy
+from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.logs import get_logger
 from wakeful.model.codec import JsonObject
-from wakeful.run.consequences import consequences
-from wakeful.run.outcome import Finished, conclude, find_timeout
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.runs.claim_hub import ClaimHub
 from wakeful.service.runs.claims import Claims
 from wakeful.service.runs.completions import ATTEMPT_MISSING
 from wakeful.service.runs.executors import Executors
+from wakeful.service.runs.heartbeats import MAX_HEARTBEATS, Heartbeats, Renewed, not_claimed
 from wakeful.service.runs.runs import RunService
 from wakeful.service.runs.telemetry import RunTelemetry
 from wakeful.store.changelog import CLAIM_OVER, claim_topic
 from wakeful.store.claim_requests import ClaimedRun, ClaimRequest, ClaimScope
 from wakeful.store.port import Store
-from wakeful.store.rows import VERIFYING, RunView
+from wakeful.store.rows import VERIFYING, Renewal, RunView
 from wakeful.values.ids import new_id
 from wakeful.values.stored_text import is_storable
 
 #: Limits of one claim.
 MAX_CLAIM: Final = 100
 MAX_WAIT_MS: Final = 60_000
-#: The most runs of one heartbeat or release.
-MAX_HEARTBEATS: Final = 1_000
 #: The most characters of what a run waits for.
 MAX_WAITING: Final = 1_000
 #: Seconds after which a claim that waits for nothing ends, although other runs may pass their prechecks.
@@ -73,13 +68,6 @@ class ReleaseResult(NamedTuple):
     lost: list[str]
 
 
-class _Renewed(NamedTuple):
-    """The runs whose leases were renewed, and those that timed out, with their errors."""
-
-    kept: set[str]
-    timed_out: dict[str, str]
-
-
 class PullService:
     """Lets executors claim runs and renew their leases."""
 
@@ -96,6 +84,7 @@ class PullService:
         self._accounts = accounts
         self._runs = runs
         self._executors = executors
+        self._heartbeats = Heartbeats(store)
         self.claims = Claims(store, launchers, telemetry)
         self._hub = ClaimHub(store)
         self._stopping = asyncio.Event()
@@ -275,7 +264,7 @@ class PullService:
         """
         run = await self._runs.get(principal, workspace, run_id)
         if run.state != "running" or not run.is_pull or run.verifying:
-            raise _not_claimed(run)
+            raise not_claimed(run)
         if attempt is None:
             raise InvalidArgument(ATTEMPT_MISSING)
         renewed = await self._renew(principal, workspace, [(run_id, attempt)], worker)
@@ -289,7 +278,7 @@ class PullService:
             raise FailedPrecondition(
                 f"run '{run_id}' is at attempt {run.attempt}, not {attempt}; stop working on it"
             )
-        raise _not_claimed(run)
+        raise not_claimed(run)
 
     async def heartbeats(
         self,
@@ -319,47 +308,14 @@ class PullService:
         held: Sequence[tuple[str, int]],
         worker: str | None,
         waiting: Mapping[str, str] | None = None,
-    ) -> _Renewed:
+    ) -> Renewed:
         """Renew the leases of these runs, and fail the attempts that timed out."""
         await self._accounts.authorize(principal, "work", workspace)
         if worker is not None:
             check_executor_name(worker)
-        now_ms = self._store.clock.now_ms()
-        own = visible_agent(principal, None)
-        renewed = await self._store.renew(now_ms, workspace, held, own, worker, waiting)
-        errors: dict[str, str] = {}
-        ended: dict[str, list[Finished]] = {}
-        for run in renewed:
-            policy = _policy(run.policy)
-            outcome = find_timeout(run.started_ms, policy, now_ms)
-            if outcome is not None and not (waiting and run.id in waiting):
-                finished = conclude(
-                    run.id, run.job_id, run.attempt, policy, outcome, run.started_ms or now_ms, now_ms,
-                    failed_attempts=run.failed_attempts,
-                )  # fmt: skip
-                ended.setdefault(run.worker or "", []).append(finished)
-                errors[run.id] = outcome.error
-        for holder, outcomes in ended.items():
-            try:
-                await self._store.finish(holder, outcomes, consequences)
-            except TooManyFollowUps:  # not of one run
-                for each in outcomes:
-                    await self._store.finish(holder, [each], consequences)
-        return _Renewed({run.id for run in renewed} - errors.keys(), errors)
-
-
-def _not_claimed(run: RunView) -> FailedPrecondition:
-    if run.verifying:
-        return FailedPrecondition(f"run '{run.id}' was reported as done and is being verified; stop")
-    return FailedPrecondition(f"run '{run.id}' is {run.state} and not claimed by you; stop working on it")
-
-
-def _policy(text: str) -> Policy:
-    """Return the policy of a job, or the default if it cannot be read."""
-    try:
-        return policy_from_text(text)
-    except InvalidArgument:
-        return DEFAULT_POLICY
+        own, notes = visible_agent(principal, None), waiting or {}
+        renewals = [Renewal(run_id, attempt, own, worker, notes.get(run_id)) for run_id, attempt in held]
+        return await self._heartbeats.renew(workspace, renewals)
 
 
 def _check_held(held: Sequence[tuple[str, int]]) -> None:

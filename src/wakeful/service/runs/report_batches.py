@@ -15,7 +15,7 @@ from wakeful.run.outcome import Failed, Succeeded
 from wakeful.service.auth.access import Principal, permit
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.agent_policy import check_not_internal
-from wakeful.service.batcher import Batcher
+from wakeful.service.batcher import Batcher, in_rounds
 from wakeful.service.runs.completions import (
     MAX_COMPLETIONS,
     Completion,
@@ -37,6 +37,7 @@ from wakeful.store.idempotency import is_claiming
 from wakeful.store.internal_jobs import ALERT_JOBS
 from wakeful.store.port import Store
 from wakeful.store.rows import ANY_EXECUTOR, RunView
+from wakeful.store.sql.driver import LockTimeout
 from wakeful.values.json_value import compact
 
 #: The new state of a run, or why its report was refused.
@@ -123,13 +124,9 @@ class ReportBatches:
     async def _write_in_order(self, reports: Sequence[_Report]) -> Sequence[_Result]:
         """Write reports, those of the same run one after the other; return their results in their order."""
         results: dict[int, _Result] = {}
-        while len(results) < len(reports):
-            first: dict[str, int] = {}
-            for number, report in enumerate(reports):
-                if number not in results:
-                    first.setdefault(report.run_id, number)
-            written = await self._write([reports[number] for number in first.values()])
-            results |= {number: written[run_id] for run_id, number in first.items()}
+        for several in in_rounds(list(enumerate(reports)), lambda numbered: numbered[1].run_id):
+            written = await self._write([report for _, report in several])
+            results |= {number: written[report.run_id] for number, report in several}
         return [results[number] for number in range(len(reports))]
 
     async def _write(self, reports: Sequence[_Report]) -> Mapping[str, _Result]:
@@ -226,4 +223,4 @@ def _visible(principal: Principal, workspace: str, run: RunView) -> bool:
 
 def _is_of_one(error: Exception) -> bool:
     """Return whether one outcome of a batch may be the cause of its error."""
-    return not isinstance(error, Unavailable) or isinstance(error, DatabaseFault)
+    return not isinstance(error, Unavailable) or isinstance(error, DatabaseFault | LockTimeout)

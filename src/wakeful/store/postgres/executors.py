@@ -6,8 +6,8 @@ end of its current or last wait. Each statement names its index; the rules are t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Callable, Sequence
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final
 
 from wakeful.run.consequences import Consequences
@@ -21,7 +21,7 @@ from wakeful.store.postgres.leases import lock_turns
 from wakeful.store.postgres.outcomes import finish
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.waiting_runs import release_runs
-from wakeful.store.rows import RunView, TakenRun, UnfinishedRun
+from wakeful.store.rows import Renewal, RunView, TakenRun, UnfinishedRun
 from wakeful.store.sql.runs import runs_by_ids, view_columns
 from wakeful.values.clock import Clock
 from wakeful.values.ids import is_id
@@ -93,10 +93,11 @@ def _unfinished_run(policy: str) -> str:
 RENEW: Final = f"""
     UPDATE runs r SET beat_at = $1, waiting = h.waiting,
         started_at = CASE WHEN h.waiting IS NULL THEN r.started_at ELSE $1 END
-    FROM unnest($2::uuid[], $3::integer[], $7::text[]) h (id, attempt, waiting)
+    FROM unnest($3::uuid[], $4::integer[], $5::text[], $6::text[], $7::text[])
+        h (id, attempt, agent, worker, waiting)
     WHERE r.id = h.id AND CASE WHEN r.attempt = h.attempt THEN
-        r.state = 'running' AND r.is_pull AND NOT r.awaiting_callback AND r.workspace = $4
-        AND ($5::text IS NULL OR r.agent = $5) AND ($6::text IS NULL OR r.worker = $6) END
+        r.state = 'running' AND r.is_pull AND NOT r.awaiting_callback AND r.workspace = $2
+        AND (h.agent IS NULL OR r.agent = h.agent) AND (h.worker IS NULL OR r.worker = h.worker) END
     RETURNING {_unfinished_run("(SELECT j.policy FROM jobs j WHERE j.id = r.job_id)")}"""
 _RETURNABLE: Final = """
     r.state = 'running' AND r.is_pull AND NOT r.awaiting_callback AND r.workspace = $2
@@ -191,17 +192,13 @@ async def renew(
     db: Db,
     now_ms: int,
     workspace: str,
-    held: Sequence[tuple[str, int]],
-    agent: str | None,
-    worker: str | None,
-    waiting: Mapping[str, str],
+    renewals: Sequence[Renewal],
 ) -> list[UnfinishedRun]:
-    known = sorted((run_id, attempt) for run_id, attempt in held if is_id(run_id))
+    known = [each for each in renewals if is_id(each.run_id)]
     if not known:
         return []
-    ids, attempts = zip(*known, strict=True)  # lock runs in the order of their ids
-    notes = [waiting.get(run_id) for run_id in ids]
-    rows = await db.fetch(RENEW, now_ms, list(ids), list(attempts), workspace, agent, worker, notes)
+    in_order = sorted(known, key=attrgetter("run_id"))  # every transaction locks runs in this order
+    rows = await db.fetch(RENEW, now_ms, workspace, *map(list, zip(*in_order, strict=True)))
     return [UnfinishedRun(*row) for row in rows]
 
 

@@ -35,10 +35,14 @@ LIVE: Final = """
 
 
 async def add_runs(
-    db: Db, events: TransactionEvents, now_ms: int, runs: Sequence[NewRun], version: int | None = None
+    db: Db,
+    events: TransactionEvents,
+    now_ms: int,
+    runs: Sequence[NewRun],
+    versions: Sequence[int | None] = (),
 ) -> list[RunView]:
-    await hold_jobs(PostgresSession(db), runs, version)
-    inserted = {run.id: run for run in await insert_runs(db, events, now_ms, runs, strict=True)}
+    written = await insert_runs(db, events, now_ms, runs, strict=True, versions=versions)
+    inserted = {run.id: run for run in written}
     for run in runs:
         if run.id not in inserted:
             raise AlreadyExists(f"there is a run '{run.id}' already")
@@ -56,7 +60,7 @@ async def add_manual_run(
 ) -> RunView:
     # The cursor is locked by planners and by workers that start a serial run: until the end neither changes.
     await db.execute(sql.LOCK_CURSORS, [run.job_id])
-    await hold_jobs(PostgresSession(db), [run], version)
+    await hold_jobs(PostgresSession(db), [run], [version])
     found = await db.fetch(LIVE, run.job_id)
     live = LiveRuns(
         tuple(run_id for run_id, state in found if state != "pending"),

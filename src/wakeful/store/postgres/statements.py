@@ -20,7 +20,7 @@ from wakeful.store.columns import column_list, fields_before, select_list
 from wakeful.store.plans import DueJob
 from wakeful.store.rows import TakenRun, UnfinishedRun
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
-from wakeful.store.sql import jobs, running
+from wakeful.store.sql import jobs, new_runs, running
 
 
 def numbers(values: Iterable[int | None]) -> str:
@@ -92,9 +92,9 @@ NEXT_WAKE: Final = "SELECT wake_at FROM cursors WHERE wake_at IS NOT NULL ORDER 
 NEW_RUN_COLUMNS: Final = column_list(fields_before(NewRun, "details"))
 
 
-def _insert(on_conflict: str) -> str:
+def _insert(on_conflict: str, before: str = "") -> str:
     return f"""
-    WITH inserted AS (
+    WITH {before} inserted AS (
         INSERT INTO runs ({NEW_RUN_COLUMNS}, is_pull, claim_deadline, created_at)
         SELECT {NEW_RUN_COLUMNS}, claim_timeout_ms IS NOT NULL,
             due_at + claim_timeout_ms * interval '1 ms', $2
@@ -107,11 +107,15 @@ def _insert(on_conflict: str) -> str:
         SELECT * FROM inserted WHERE state IN ('pending', 'retrying', 'running'))"""
 
 
+_HOLD_JOBS: Final = new_runs.HOLD_JOBS.replace("$1", "$3")
 #: fails as a whole on a second run of a tick (runs_tick, the primary key): a check of each run first would
 #: cost a quarter of the insert
 INSERT_RUNS: Final = f"{_insert('')} SELECT"
 #: the same indexes, for each run; returns which were inserted
 INSERT_NEW_RUNS: Final = f"{_insert('ON CONFLICT DO NOTHING')} SELECT string_agg(id::text, ',') FROM inserted"
+#: the same, after the primary key of jobs, once for each: returns the jobs, which are locked, and the runs
+ADD_RUNS: Final = f"""{_insert("ON CONFLICT DO NOTHING", f"held AS MATERIALIZED ({_HOLD_JOBS}),")}
+    SELECT id, name, version FROM held UNION ALL SELECT id::text, NULL, NULL FROM inserted"""
 
 #: the primary key, once for each
 SET_DETAILS: Final = """

@@ -8,7 +8,7 @@ from typing import Final
 from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
 from wakeful.store.claim_requests import ClaimedRun, ClaimRequest, ClaimScope
-from wakeful.store.rows import AwaitingRun, Extension, UnfinishedRun
+from wakeful.store.rows import AwaitingRun, Extension, Renewal, UnfinishedRun
 from wakeful.store.sql.base import SqlBase
 from wakeful.store.sql.driver import SqlSession, Texts, urgent
 from wakeful.store.sql.running import HAS_THE_TURN
@@ -156,8 +156,18 @@ class SqlExecutors(SqlBase):
         of that agent, with `worker` only those of this executor. Others are not changed. `waiting` says what
         the work of some of them, by id, waits for; they start now.
         """
-        renew = self._operations.executors.renew
-        return await self._driver.write_one(renew, now_ms, workspace, held, agent, worker, waiting or {})
+        notes = waiting or {}
+        return await self.renew_many(
+            now_ms,
+            workspace,
+            [Renewal(run_id, attempt, agent, worker, notes.get(run_id)) for run_id, attempt in held],
+        )
+
+    async def renew_many(
+        self, now_ms: int, workspace: str, renewals: Sequence[Renewal]
+    ) -> list[UnfinishedRun]:
+        """Renew the leases of different claimed runs, as `renew` does, each with its own conditions."""
+        return await self._driver.write_one(self._operations.executors.renew, now_ms, workspace, renewals)
 
     async def claimable_ms(self, now_ms: int, scopes: Sequence[ClaimScope]) -> list[int | None]:
         """Return for each scope `now_ms` if it has a run to claim, else when the next one is due, or None."""

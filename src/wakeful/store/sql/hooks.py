@@ -14,15 +14,22 @@ from wakeful.job.self_scheduling import ChargeRule
 from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import Keyed
+from wakeful.store.rows import JobRow
 from wakeful.store.sql.base import Recorded, SqlBase
-from wakeful.store.sql.driver import SqlSession
+from wakeful.store.sql.driver import SqlSession, Texts
+from wakeful.store.sql.jobs import JOB_ROW, job_row
 from wakeful.values.ids import is_id
 
 _COLUMNS: Final = "h.hash, h.job_id::text, h.created_at, h.created_by, h.expires_at"
-#: the primary keys of hooks and jobs
-HOOK: Final = f"""
-    SELECT {_COLUMNS} FROM hooks h JOIN jobs j ON j.id = h.job_id
-    WHERE h.hash = $1 AND (h.expires_at IS NULL OR h.expires_at > $2) AND j.deleted_at IS NULL"""
+_WORKS: Final = "h.hash = $1 AND (h.expires_at IS NULL OR h.expires_at > $2) AND j.deleted_at IS NULL"
+#: the primary keys of hooks and jobs, and in PostgreSQL of cursors
+HOOK: Final = Texts(
+    sqlite=f"""
+    SELECT {_COLUMNS}, {JOB_ROW.sqlite} FROM hooks h CROSS JOIN jobs j ON j.id = h.job_id WHERE {_WORKS}""",
+    postgresql=f"""
+    SELECT {_COLUMNS}, {JOB_ROW.postgresql}
+    FROM hooks h JOIN jobs j ON j.id = h.job_id JOIN cursors c ON c.job_id = j.id WHERE {_WORKS}""",
+)
 #: hooks_of_job
 HOOKS_OF_JOB: Final = f"""
     SELECT {_COLUMNS} FROM hooks h
@@ -63,10 +70,13 @@ class HookRow(NamedTuple):
         return self.hash[:6].hex()
 
 
-async def hook(session: SqlSession, hash: bytes, now_ms: int) -> HookRow | None:
-    """Return the URL of that hash, if it works."""
+async def hook(session: SqlSession, hash: bytes, now_ms: int) -> tuple[HookRow, JobRow] | None:
+    """Return the URL of that hash, if it works, and its job."""
     row = await session.row(HOOK, hash, now_ms)
-    return None if row is None else HookRow(*row)
+    if row is None:
+        return None
+    columns, own = list(row), len(HookRow._fields)
+    return HookRow(*columns[:own]), job_row(columns[own:])
 
 
 async def hooks_of_job(session: SqlSession, job_id: str, now_ms: int) -> list[HookRow]:
@@ -123,8 +133,8 @@ async def prune(session: SqlSession, now_ms: int) -> int:
 class SqlHooks(SqlBase):
     """Trigger URLs."""
 
-    async def hook(self, hash: bytes) -> HookRow | None:
-        """Return the URL of that hash, unless it has expired or its job is deleted."""
+    async def hook(self, hash: bytes) -> tuple[HookRow, JobRow] | None:
+        """Return the URL of that hash and its job, unless it has expired or its job is deleted."""
         return await self._read(hook, hash, self.clock.now_ms())
 
     async def hooks_of_job(self, job_id: str) -> list[HookRow]:

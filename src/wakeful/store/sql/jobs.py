@@ -13,6 +13,7 @@ from typing import Final
 
 from wakeful.job.job import AGENT_INACTIVE
 from wakeful.job.self_scheduling import APPROVAL
+from wakeful.job.start_rules import BudgetBlock
 from wakeful.run.usage import Spent, limit_usage, utc_day
 from wakeful.store.columns import reader, select_list
 from wakeful.store.rows import JobFilter, JobRow, JobWithRuns
@@ -53,9 +54,20 @@ def read_jobs(condition: str, index: str = "", end: str = "", more: str = "") ->
     )
 
 
+_NAMED: Final = "j.workspace = $1 AND j.agent = $2 AND j.name = $3 AND j.deleted_at IS NULL"
 #: jobs_name; in PostgreSQL, here and below, also the cursors' primary key
-JOB: Final = read_jobs(
-    "j.workspace = $1 AND j.agent = $2 AND j.name = $3 AND j.deleted_at IS NULL", "jobs_name"
+JOB: Final = read_jobs(_NAMED, "jobs_name")
+_BLOCKED: Final = """LEFT JOIN budget_blocks b ON b.day = $4 AND b.workspace = j.workspace
+        AND b.agent IN ('', j.agent) AND b.job IN ('', j.id::text)"""
+_BLOCK: Final = "b.day, b.workspace, b.agent, b.job, b.cap, b.most"
+#: jobs_name and the primary key of budget_blocks: the caps that are reached of the job, its agent and its
+#: workspace
+JOB_AND_BLOCKS: Final = Texts(
+    sqlite=f"""
+    SELECT {JOB_ROW.sqlite}, {_BLOCK} FROM jobs j INDEXED BY jobs_name {_BLOCKED} WHERE {_NAMED}""",
+    postgresql=f"""
+    SELECT {JOB_ROW.postgresql}, {_BLOCK}
+    FROM cursors c JOIN jobs j ON j.id = c.job_id {_BLOCKED} WHERE {_NAMED}""",
 )
 #: the primary key
 ANY_JOB_BY_ID: Final = read_jobs("j.id = $1")
@@ -317,6 +329,18 @@ async def find_name_conflict(session: SqlSession, new: Sequence[JobRow]) -> JobR
             return row
         seen.add(row.key)
     return None
+
+
+async def job_and_blocks(
+    session: SqlSession, workspace: str, agent: str, name: str, day: int
+) -> tuple[JobRow, Sequence[BudgetBlock]] | None:
+    """Return the job of that name, unless deleted, and the caps reached on that day that apply to it."""
+    found = [list(row) for row in await session.rows(JOB_AND_BLOCKS, workspace, agent, name, day)]
+    if not found:
+        return None
+    own = len(JobRow._fields)
+    blocks = [BudgetBlock(*row[own:]) for row in found if row[own] is not None]
+    return job_row(found[0][:own]), blocks
 
 
 async def job_by_id(session: SqlSession, job_id: str, deleted: bool = False) -> JobRow | None:

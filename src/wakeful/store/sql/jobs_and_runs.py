@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from wakeful.errors import Unstorable
 from wakeful.job.self_scheduling import CallingRun, ChargeRule
-from wakeful.job.start_rules import BudgetOwner
+from wakeful.job.start_rules import BudgetBlock, BudgetOwner
 from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun
@@ -93,6 +93,12 @@ class SqlJobsAndRuns(SqlBase):
     async def job(self, workspace: str, agent: str, name: str) -> JobRow | None:
         """Return the job of that name, unless deleted."""
         return await self._read(job_reads.job, workspace, agent, name)
+
+    async def job_and_blocks(
+        self, workspace: str, agent: str, name: str, day: int
+    ) -> tuple[JobRow, Sequence[BudgetBlock]] | None:
+        """Return the job of that name, unless deleted, and the caps reached on that day that apply to it."""
+        return await self._read(job_reads.job_and_blocks, workspace, agent, name, day)
 
     async def job_by_id(self, job_id: str, *, deleted: bool = False) -> JobRow | None:
         """Return the job of that id, unless deleted; with `deleted` also then."""
@@ -273,16 +279,16 @@ class SqlJobsAndRuns(SqlBase):
         entries: Sequence[AuditEntry] = (),
         keyed: Keyed[list[RunView]] | None = None,
         charge: ChargeRule | None = None,
-        version: int | None = None,
+        versions: Sequence[int | None] = (),
     ) -> list[RunView]:
         """Add runs that are not ticks, all or none. AlreadyExists: an id is taken. Topic: `runs`.
 
         Returns them as stored. With a key, an empty list is stored as a response too. NotFound: a job was
-        deleted; none is deleted before the runs are written. A replay needs no job. FailedPrecondition: the
-        job is not at this version.
+        deleted; none is deleted before the runs are written. A replay needs no job. StaleJob: the job of a
+        run is not at the version that the run has in `versions`.
         """
         add, now_ms = self._operations.runs.add_runs, self.clock.now_ms()
-        return await self._record(Recorded(entries, always, keyed, charge), add, now_ms, runs, version)
+        return await self._record(Recorded(entries, always, keyed, charge), add, now_ms, runs, versions)
 
     async def add_manual_run(
         self,
@@ -433,7 +439,7 @@ class SqlJobsAndRuns(SqlBase):
             replayed = {dead: run._replace(replay_of=dead) for dead, run in made if run is not None}
             if not replayed:
                 return []
-            views = await self._operations.runs.add_runs(db, events, now_ms, list(replayed.values()), None)
+            views = await self._operations.runs.add_runs(db, events, now_ms, list(replayed.values()), ())
             await self._driver.session(db).execute(CLEAR_DEAD, list(replayed))
             return views
 

@@ -9,7 +9,8 @@ ticks, and the next pass decides without them. So it is with a change of a job t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from itertools import zip_longest
+from typing import Any, Final
 
 from wakeful.errors import NotFound
 from wakeful.job.job import check_version
@@ -25,21 +26,34 @@ HOLD_JOBS: Final = """
     WHERE id = ANY($1::uuid[]) AND deleted_at IS NULL ORDER BY id FOR SHARE"""
 
 
-async def hold_jobs(session: SqlSession, runs: Iterable[NewRun], version: int | None = None) -> None:
+def jobs_to_hold(runs: Iterable[NewRun]) -> list[str]:
+    """Return the jobs that must exist when these runs are added.
+
+    A replay needs no job: it is asked for after a deletion too, and the run that it replays keeps the row of
+    the job.
+    """
+    return sorted({run.job_id for run in runs if run.job_id is not None and run.replay_of is None})
+
+
+async def hold_jobs(session: SqlSession, runs: Sequence[NewRun], versions: Sequence[int | None] = ()) -> None:
     """Keep the jobs of these runs from being deleted or moved before this transaction ends.
 
-    NotFound: one was deleted. StaleJob: it is not at this version. A replay needs no job: it is
-    asked for after a deletion too, and the run that it replays keeps the row of the job.
+    NotFound: one was deleted. StaleJob: it is not at the version that its run has in `versions`.
     """
-    wanted = {run.job_id: run for run in runs if run.job_id is not None and run.replay_of is None}
-    if not wanted:
-        return
-    rows = await session.rows(HOLD_JOBS, sorted(filter(is_id, wanted)))
-    found = {job_id: (name, current) for job_id, name, current in rows}
-    for job_id, run in wanted.items():
-        if job_id not in found:
+    wanted = jobs_to_hold(runs)
+    if wanted:
+        check_held(runs, versions, await session.rows(HOLD_JOBS, list(filter(is_id, wanted))))
+
+
+def check_held(runs: Sequence[NewRun], versions: Sequence[int | None], held: Iterable[Iterable[Any]]) -> None:
+    """Raise NotFound or StaleJob unless all jobs of these runs are among those that are held."""
+    found = {job_id: (name, current) for job_id, name, current in held}
+    for run, version in zip_longest(runs, versions[: len(runs)]):
+        if run.job_id is None or run.replay_of is not None:
+            continue
+        if run.job_id not in found:
             raise NotFound(f"no job '{run.job_name}': it was deleted; list the jobs to see their names")
-        name, current = found[job_id]
+        name, current = found[run.job_id]
         check_version(name, current, version)
 
 

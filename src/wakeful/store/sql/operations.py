@@ -31,6 +31,7 @@ from wakeful.store.quotas import Allowance
 from wakeful.store.rows import (
     JobChange,
     JobRow,
+    Renewal,
     RunView,
     TakenRun,
     UnfinishedRun,
@@ -169,14 +170,7 @@ class ExecutorOperations(Protocol[C]):
     async def taken_runs(self, db: C, ids: Sequence[str]) -> list[tuple[TakenRun, RunView]]: ...
 
     async def renew(
-        self,
-        db: C,
-        now_ms: int,
-        workspace: str,
-        held: Sequence[tuple[str, int]],
-        agent: str | None,
-        worker: str | None,
-        waiting: Mapping[str, str],
+        self, db: C, now_ms: int, workspace: str, renewals: Sequence[Renewal]
     ) -> list[UnfinishedRun]: ...
 
     async def expire(
@@ -266,7 +260,12 @@ class RunOperations(Protocol[C]):
     """Runs, as users see and change them."""
 
     async def add_runs(
-        self, db: C, events: TransactionEvents, now_ms: int, runs: Sequence[NewRun], version: int | None
+        self,
+        db: C,
+        events: TransactionEvents,
+        now_ms: int,
+        runs: Sequence[NewRun],
+        versions: Sequence[int | None],
     ) -> list[RunView]: ...
 
     async def add_manual_run(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from wakeful.job.start_rules import BudgetOwner
@@ -18,7 +18,7 @@ from wakeful.store.changelog import claim_topic
 from wakeful.store.claim_requests import ClaimedRun, ClaimRequest, assign_runs, plan_ranges
 from wakeful.store.columns import fields_before, select_list
 from wakeful.store.plans import TURN_MS
-from wakeful.store.rows import RunView, TakenRun, UnfinishedRun
+from wakeful.store.rows import Renewal, RunView, TakenRun, UnfinishedRun
 from wakeful.store.sql.budgets import find_budget_owners
 from wakeful.store.sql.runs import runs_by_ids
 from wakeful.store.sqlite.connection import TransactionEvents
@@ -68,7 +68,8 @@ CLAIMED: Final = f"""
     LEFT JOIN jobs j ON j.id = r.job_id
     WHERE r.attempt = json_extract(h.value, '$[1]') AND r.state = 'running'
         AND r.is_pull AND NOT r.awaiting_callback AND r.workspace = ?2
-        AND (?3 IS NULL OR r.agent = ?3) AND (?4 IS NULL OR r.worker = ?4)"""
+        AND r.agent = coalesce(json_extract(h.value, '$[2]'), r.agent)
+        AND r.worker IS coalesce(json_extract(h.value, '$[3]'), r.worker)"""
 #: by rowid. The work of a run that waits has not started
 RENEW: Final = """
     UPDATE runs SET beat_at = ?1, waiting = json_extract(h.value, '$[1]'),
@@ -188,17 +189,15 @@ async def renew(
     db: sqlite3.Connection,
     now_ms: int,
     workspace: str,
-    held: Sequence[tuple[str, int]],
-    agent: str | None,
-    worker: str | None,
-    waiting: Mapping[str, str],
+    renewals: Sequence[Renewal],
 ) -> list[UnfinishedRun]:
+    waiting = {each.run_id: each.waiting for each in renewals}
     runs: list[UnfinishedRun] = []
     renewed: list[tuple[int, str | None]] = []
-    for *columns, rowid in db.execute(CLAIMED, (json.dumps(list(held)), workspace, agent, worker)):
+    for *columns, rowid in db.execute(CLAIMED, (json.dumps(list(renewals)), workspace)):
         run = UnfinishedRun(*columns)
         runs.append(run)
-        renewed.append((rowid, waiting.get(run.id)))
+        renewed.append((rowid, waiting[run.id]))
     if renewed:
         db.execute(RENEW, (now_ms, json.dumps(renewed)))
     return runs

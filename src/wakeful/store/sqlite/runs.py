@@ -39,9 +39,9 @@ async def add_runs(
     events: TransactionEvents,
     now_ms: int,
     runs: Sequence[NewRun],
-    version: int | None = None,
+    versions: Sequence[int | None] = (),
 ) -> list[RunView]:
-    await hold_jobs(SqliteSession(db), runs, version)
+    await hold_jobs(SqliteSession(db), runs, versions)
     ids = json.dumps([run.id for run in runs])
     for (run_id,) in db.execute(sql.WHICH_EXIST, (ids,)):
         raise AlreadyExists(f"there is a run '{run_id}' already")
@@ -60,7 +60,7 @@ async def add_manual_run(
     judge: ManualRunRule,
     version: int | None = None,
 ) -> RunView:
-    await hold_jobs(SqliteSession(db), [run], version)
+    await hold_jobs(SqliteSession(db), [run], [version])
     found = db.execute(LIVE, (run.job_id,)).fetchall()
     live = LiveRuns(
         tuple(run_id for run_id, state in found if state != "pending"),

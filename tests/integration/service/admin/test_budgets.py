@@ -97,7 +97,7 @@ async def test_a_request_reads_no_budgets_of_other_workspaces(
     async with app:
         await app.jobs.create("think", schedule=SELDOM, target=Function("think"), budget={"tokensPerDay": 10})
         await over(app, (await app.jobs.run("think")).id)
-        read = app.store.budget_blocks
+        read, read_job = app.store.budget_blocks, app.store.job_and_blocks
         found: list[object] = []
 
         async def noted(day: int, workspace: str | None = None) -> list[BudgetBlock]:
@@ -106,12 +106,20 @@ async def test_a_request_reads_no_budgets_of_other_workspaces(
                 found.extend([workspace, *blocks])
             return blocks
 
+        async def noted_with_job(workspace: str, *args: Any) -> Any:
+            job, blocks = await read_job(workspace, *args) or (None, ())
+            found.extend([workspace, *blocks])
+            return job, blocks
+
         monkeypatch.setattr(app.store, "budget_blocks", noted)
+        monkeypatch.setattr(app.store, "job_and_blocks", noted_with_job)
         await app.services.agents.workspaces.put(LOCAL, "calm", {})
         calm = app.jobs.of("default", "calm")
         await calm.create("think", schedule=SELDOM, target=Function("think"))
+        job = await calm.get("think")
         assert await calm.run("think") is not None
-        assert found == ["calm"]
+        assert await calm.run(job.id) is not None
+        assert found == ["calm", "calm"]
 
 
 async def test_raising_a_budget_unblocks_ticks_immediately(new_app: NewApp):

@@ -16,6 +16,7 @@ from wakeful import Wakeful
 from wakeful.errors import WakefulError
 from wakeful.model.codec import JsonObject
 from wakeful.service.auth.access import LOCAL, Principal
+from wakeful.service.idempotency import Reply
 from wakeful.service.runs.completions import Completion
 from wakeful.service.services import Services
 from wakeful.store.rows import RunView
@@ -115,7 +116,7 @@ async def _result(call: Awaitable[object], ids: dict[str, str]) -> object:
         times = {"due_ms", "started_ms", "finished_ms", "created_ms", "scheduled_ms", "fire_ms"}
         others = {"id", "job_id", "workspace", "idempotency_key", "claim_deadline_ms"}
         shown = result._asdict()
-        return names[result.id], {key: shown[key] for key in shown.keys() - times - others}
+        return names.get(result.id, "new"), {key: shown[key] for key in shown.keys() - times - others}
     return [getattr(each, "code", each) for each in result] if isinstance(result, list) else result
 
 
@@ -151,6 +152,109 @@ async def test_a_burst_of_reports_has_the_results_of_one_after_the_other(app: Wa
     assert facts[1] == facts[0]
 
 
+def _run(name: str, **more: Any) -> Call:
+    return lambda s, w, runs: s.jobs.trigger(more.pop("principal", LOCAL), w, AGENT, name, **more)
+
+
+def _heartbeat(name: str, **more: Any) -> Call:
+    given = {"attempt": 1, **more}
+    return lambda s, w, runs: s.runs.pull.heartbeat(LOCAL, w, runs.get(name, name), **given)
+
+
+def _heartbeats(*names: str, **more: Any) -> Call:
+    async def renew(services: Services, workspace: str, runs: dict[str, str]) -> object:
+        held = [(runs.get(name, name), 1) for name in names]
+        result = await services.runs.pull.heartbeats(LOCAL, workspace, held, **more)
+        return len(result.renewed), len(result.lost)
+
+    return renew
+
+
+RUNS_AND_HEARTBEATS: list[Call] = [
+    _run("plain"),
+    _run("plain", payload={"a": 1}),
+    _run("plain", version=1),
+    _run("plain", version=7),
+    _run("deleted"),
+    _run("nothing"),
+    _run("after"),
+    _run("again", mode="due"),
+    _run("other", mode="never"),
+    _run("once", overlap="skip"),
+    _heartbeat("plain"),
+    _heartbeat("plain", attempt=2),
+    _heartbeat("plain", attempt=None),
+    _heartbeat("plain", worker="another"),
+    _heartbeat("other", worker="other"),
+    _heartbeat("elsewhere"),
+    _heartbeat("unknown"),
+    _heartbeats("plain", "other", "once", "unknown", "elsewhere"),
+    _heartbeats("again", "plain", waiting={}),
+    _heartbeats("plain", worker="other"),
+    _heartbeats(),
+]
+
+
+@pytest.mark.parametrize("seed", range(effort.cases(1, 20)))
+async def test_a_burst_of_runs_and_heartbeats_has_the_results_of_one_after_the_other(app: Wakeful, seed: int):
+    services = app.services
+    calls = random.Random(seed).sample(RUNS_AND_HEARTBEATS, len(RUNS_AND_HEARTBEATS))
+    results, facts = [], []
+    for workspace in ("serial", "burst"):
+        ids = await _prepare(services, workspace)
+        elsewhere = await _prepare(services, f"{workspace}-2")
+        runs = {**ids, "elsewhere": elsewhere["plain"]}
+        coroutines = [_result(call(services, workspace, runs), runs) for call in calls]
+        if workspace == "serial":
+            results.append([await each for each in coroutines])
+        else:
+            results.append(await asyncio.gather(*coroutines))
+        stored = await services.runs.list(LOCAL, workspace, trigger="user", limit=100)
+        audit = await app.store.audit(workspace, limit=1_000)
+        facts.append(
+            (
+                sorted((str(run.job_name), run.state, run.payload or "") for run in stored),
+                sorted(row.subject for row in audit if row.action == "job.run"),
+            )
+        )
+    assert results[1] == results[0]
+    assert facts[1] == facts[0]
+
+
+async def test_requests_that_arrive_together_share_a_transaction(
+    app: Wakeful, monkeypatch: pytest.MonkeyPatch
+):
+    services = app.services
+    await services.jobs.create(LOCAL, "default", AGENT, _document("a"))
+    await services.jobs.create(LOCAL, "default", AGENT, _document("b"))
+    written: list[int] = []
+    add_runs = app.store.add_runs
+
+    async def count(runs: Any, *args: Any, **given: Any) -> list[RunView]:
+        written.append(len(runs))
+        return await add_runs(runs, *args, **given)
+
+    monkeypatch.setattr(app.store, "add_runs", count)
+
+    async def with_key(number: int) -> object:
+        return await services.idempotency.perform_claimed(
+            LOCAL, "default", f"key-{number}", [str(number)],
+            lambda: services.jobs.trigger(LOCAL, "default", AGENT, "a"), lambda _: Reply(201, {}, "{}"),
+        )  # fmt: skip
+
+    await services.jobs.trigger(LOCAL, "default", AGENT, "a")
+    assert written == [1]
+    await asyncio.gather(*(services.jobs.trigger(LOCAL, "default", AGENT, "ab"[n % 2]) for n in range(20)))
+    assert sum(written) == 21
+    assert len(written) < 10
+    written.clear()
+    await asyncio.gather(*map(with_key, range(3)), services.jobs.trigger(LOCAL, "default", AGENT, "a"))
+    assert written == [1, 1, 1, 1], "a key belongs to one run"
+    again = await asyncio.gather(*map(with_key, range(3)))
+    assert written == [1, 1, 1, 1]
+    assert len(again) == 3
+
+
 async def test_the_response_to_a_report_is_the_run_as_it_is_stored(app: Wakeful):
     ids = await _prepare(app.services, "default")
     ends: list[dict[str, Any]] = [
@@ -167,40 +271,50 @@ async def test_the_response_to_a_report_is_the_run_as_it_is_stored(app: Wakeful)
 
 
 @pytest.mark.parametrize("fault", ["cancelled", "failed"])
-async def test_an_interrupted_report_in_a_burst_affects_no_other(app: Wakeful, fault: str):
+@pytest.mark.parametrize("kind", ["complete", "heartbeat", "run"])
+async def test_an_interrupted_request_of_a_burst_affects_no_other(app: Wakeful, fault: str, kind: str):
     services, number = app.services, 0
-    claimed: list[str] = []
-    others: list[asyncio.Task[RunView]] = []
+    claimed: dict[str, str] = {}
+    others: list[asyncio.Task[RunView | None]] = []
 
     async def prepare() -> None:
         nonlocal number
         claimed.clear()
         for _ in range(3):
             number += 1
-            claimed.append(str((await _claimed(services, "default", f"w{number}"))["id"]))
+            claimed[f"w{number}"] = str((await _claimed(services, "default", f"w{number}"))["id"])
 
-    async def report() -> None:
-        others[:] = [
-            asyncio.create_task(services.runs.complete(LOCAL, "default", run_id, "succeeded", attempt=1))
-            for run_id in claimed[1:]
-        ]
-        await services.runs.complete(LOCAL, "default", claimed[0], "succeeded", attempt=1)
+    async def send(name: str) -> RunView | None:
+        if kind == "complete":
+            return await services.runs.complete(LOCAL, "default", claimed[name], "succeeded", attempt=1)
+        if kind == "heartbeat":
+            return await services.runs.pull.heartbeat(LOCAL, "default", claimed[name], 1)
+        return await services.jobs.trigger(LOCAL, "default", AGENT, name)
+
+    async def send_all() -> None:
+        first, *rest = claimed
+        others[:] = [asyncio.create_task(send(name)) for name in rest]
+        await send(first)
 
     async def check() -> None:
         results = await asyncio.gather(*others, return_exceptions=True)
-        for run_id, result in zip(claimed[1:], results, strict=True):
-            stored = await app.store.run(run_id)
-            assert stored is not None
-            if isinstance(result, RunView):  # what was acknowledged is written
-                assert stored.state == "succeeded"
-            else:  # the database failed: its caller tries again
+        for result in results:
+            if isinstance(result, BaseException):  # the database failed: the caller tries again
                 assert fault == "failed", result
-        first = await app.store.run(claimed[0])
-        assert first is not None
-        if first.state == "running":
-            await services.runs.complete(LOCAL, "default", claimed[0], "succeeded", attempt=1)
+                continue
+            assert result is not None
+            stored = await app.store.run(result.id)
+            assert stored is not None, "what was acknowledged is written"
+            assert kind != "complete" or stored.state == "succeeded"
+        for name, run_id in claimed.items():  # nothing is in use, and nothing was done twice
+            run = await app.store.run(run_id)
+            assert run is not None
+            if run.state == "running":
+                await services.runs.complete(LOCAL, "default", run_id, "succeeded", attempt=1)
+            runs = await services.runs.list(LOCAL, "default", job_id=run.job_id)
+            assert len(runs) <= (2 if kind == "run" else 1), name
 
     if fault == "cancelled":
-        assert await cancel_at_each_await(report, check, prepare=prepare) >= 1
+        assert await cancel_at_each_await(send_all, check, prepare=prepare) >= 1
     else:
-        assert await fail_at_each_call(app.store, report, check, prepare=prepare) >= 2
+        assert await fail_at_each_call(app.store, send_all, check, prepare=prepare) >= 2
