@@ -13,15 +13,14 @@ from typing import Any, Final, NamedTuple, ParamSpec, Self, TypeAlias, TypeVar, 
 
 from wakeful.agents.agent import Agent
 from wakeful.agents.turn_starter import TurnStarter
+from wakeful.app.admin import Incidents, Suggestions
 from wakeful.app.agent_runtime import AgentRuntime
 from wakeful.app.agents import Agents
 from wakeful.app.chat import CronTool, StoredConversations
 from wakeful.app.home import Done, Home, call_at_exit, running_loop
-from wakeful.app.incidents import Incidents
 from wakeful.app.jobs import Jobs
 from wakeful.app.overrides import overrides
 from wakeful.app.runs import Runs
-from wakeful.app.suggestions import Suggestions
 from wakeful.app.tasks import Enqueued, SyncMethods, Tasks, slug_of
 from wakeful.client.portal import Portal
 from wakeful.client.scheduler import Scheduler

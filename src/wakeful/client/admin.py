@@ -1,9 +1,9 @@
-"""Agents, keys, the audit log, quotas and workflows of a server."""
+"""Agents, incidents, suggestions, keys, the audit log, quotas and workflows of a server."""
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, cast, overload
 
@@ -12,11 +12,13 @@ from wakeful.model import (
     AgentInfo,
     ApiKey,
     AuditEntry,
+    Incident,
     InstanceInfo,
     MessageReceipt,
     Page,
     Quota,
     SessionInfo,
+    Suggestion,
     WorkflowVersion,
 )
 from wakeful.model.codec import from_json, page_from_json
@@ -96,6 +98,95 @@ class Agents(Instances):
     async def delete_session(self, name: str, session: str = "main") -> None:
         """Delete a session with its history. Its turns stop, and its waiting messages are dropped."""
         await self._rest.delete_session(name, session)
+
+
+class Incidents:
+    """The incidents of a workspace, failures of one job with one cause: `client.incidents`."""
+
+    def __init__(self, rest: RestClient) -> None:
+        self._rest = rest
+
+    async def list(
+        self,
+        *,
+        states: Iterable[str] = (),
+        agent: str | None = None,
+        job: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Incident]:
+        """Return incidents, newest first; `job` is a name or an id, `cursor` is that of the previous page.
+
+        States: `open`, `acknowledged`, `recovered`, `closed`.
+        """
+        page = await self._rest.list_incidents(
+            state=",".join(states) or None, agent=agent, job=job, limit=limit, cursor=cursor
+        )
+        return page_from_json(Incident, page)
+
+    async def get(self, incident_id: str) -> Incident:
+        """Return an incident, or raise NotFound."""
+        return from_json(Incident, await self._rest.get_incident(incident_id))
+
+    async def ack(self, incident_id: str, *, note: str | None = None) -> Incident:
+        """Acknowledge an incident: no reminder follows. Acknowledging it again changes nothing.
+
+        FailedPrecondition: it has recovered, or was closed.
+        """
+        return from_json(Incident, await self._rest.acknowledge_incident(incident_id, note=note))
+
+
+class Suggestions:
+    """The suggestions of a workspace: `client.suggestions`.
+
+    They are better settings for jobs, of agents with `evolution: suggest`.
+    """
+
+    def __init__(self, rest: RestClient) -> None:
+        self._rest = rest
+
+    async def list(
+        self,
+        *,
+        statuses: Iterable[str] = (),
+        agent: str | None = None,
+        job: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Suggestion]:
+        """Return suggestions, newest first; `job` is a name or an id, `cursor` is that of the previous page.
+
+        Statuses: `open`, `applied`, `dismissed`, `rolled_back`, `withdrawn`.
+        """
+        page = await self._rest.list_suggestions(
+            status=",".join(statuses) or None, agent=agent, job=job, limit=limit, cursor=cursor
+        )
+        return page_from_json(Suggestion, page)
+
+    async def get(self, suggestion_id: str) -> Suggestion:
+        """Return a suggestion, or raise NotFound."""
+        return from_json(Suggestion, await self._rest.get_suggestion(suggestion_id))
+
+    async def apply(self, suggestion_id: str) -> Suggestion:
+        """Change the job as suggested.
+
+        FailedPrecondition: it is not open; or its job was changed since the analysis, and it is withdrawn.
+        """
+        return from_json(Suggestion, await self._rest.apply_suggestion(suggestion_id))
+
+    async def dismiss(self, suggestion_id: str) -> Suggestion:
+        """Dismiss an open suggestion: it returns only if its figure gets much worse, or its job is changed.
+
+        Dismissing it again changes nothing. FailedPrecondition: it is neither open nor dismissed.
+        """
+        return from_json(Suggestion, await self._rest.dismiss_suggestion(suggestion_id))
+
+    async def rollback(self, suggestion_id: str) -> Suggestion:
+        """Give the job the settings back that it had before the suggestion was applied.
+
+        FailedPrecondition: it is not applied, or its job was changed since.
+        """
+        return from_json(Suggestion, await self._rest.roll_back_suggestion(suggestion_id))
 
 
 class Keys:

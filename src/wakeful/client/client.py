@@ -6,13 +6,11 @@ from collections.abc import AsyncGenerator, Iterable
 from types import TracebackType
 from typing import Literal, Self, cast
 
-from wakeful.client.admin import Agents, Audit, Keys, Quotas, Workflows
-from wakeful.client.incidents import Incidents
+from wakeful.client.admin import Agents, Audit, Incidents, Keys, Quotas, Suggestions, Workflows
 from wakeful.client.jobs import Jobs
 from wakeful.client.rest import RestClient
 from wakeful.client.runs import Runs
 from wakeful.client.scheduler import Scheduler
-from wakeful.client.suggestions import Suggestions
 from wakeful.client.types import CostShape
 from wakeful.errors import Unavailable
 from wakeful.model import Event

@@ -19,11 +19,9 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Protocol, Self
 
-from wakeful.client.admin import Agents
-from wakeful.client.incidents import Incidents
+from wakeful.client.admin import Agents, Incidents, Suggestions
 from wakeful.client.jobs import Jobs
 from wakeful.client.runs import Runs
-from wakeful.client.suggestions import Suggestions
 
 # The classes for requests to a server; those of `Wakeful` are their subclasses.
 JobsApi = Jobs

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Literal, Self, TypeVar, cast, overload
 
-from wakeful.client import admin, incidents, jobs, runs, suggestions
+from wakeful.client import admin, jobs, runs
 from wakeful.client.client import AsyncClient, EventType
 from wakeful.client.instances import EventLike, SignalLike
 from wakeful.client.portal import Portal, blocking
@@ -175,22 +175,22 @@ class Agents(_Part[admin.Agents]):
         return self.portal.run(lambda: self.inner.send(name, id, cast(SignalLike, signal)))
 
 
-class Incidents(_Part[incidents.Incidents]):
+class Incidents(_Part[admin.Incidents]):
     """The incidents of a workspace: `client.incidents`."""
 
-    list = blocking(incidents.Incidents.list)
-    get = blocking(incidents.Incidents.get)
-    ack = blocking(incidents.Incidents.ack)
+    list = blocking(admin.Incidents.list)
+    get = blocking(admin.Incidents.get)
+    ack = blocking(admin.Incidents.ack)
 
 
-class Suggestions(_Part[suggestions.Suggestions]):
+class Suggestions(_Part[admin.Suggestions]):
     """The suggestions of a workspace: `client.suggestions`."""
 
-    list = blocking(suggestions.Suggestions.list)
-    get = blocking(suggestions.Suggestions.get)
-    apply = blocking(suggestions.Suggestions.apply)
-    dismiss = blocking(suggestions.Suggestions.dismiss)
-    rollback = blocking(suggestions.Suggestions.rollback)
+    list = blocking(admin.Suggestions.list)
+    get = blocking(admin.Suggestions.get)
+    apply = blocking(admin.Suggestions.apply)
+    dismiss = blocking(admin.Suggestions.dismiss)
+    rollback = blocking(admin.Suggestions.rollback)
 
 
 class Keys(_Part[admin.Keys]):

@@ -1,0 +1,101 @@
+"""Incidents and suggestions of a workspace in this process; `wakeful.client.admin` documents the methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from wakeful.app.home import Home, at_home
+from wakeful.client.admin import Incidents as ClientIncidents
+from wakeful.client.admin import Suggestions as ClientSuggestions
+from wakeful.model import Incident, Page, Suggestion
+from wakeful.service.auth.access import LOCAL
+from wakeful.service.serializers import INCIDENTS, SUGGESTIONS
+from wakeful.service.services import Services
+
+R = TypeVar("R")
+T = TypeVar("T", Incident, Suggestion)
+
+
+@at_home
+class Incidents(ClientIncidents):
+    """The incidents of a workspace: `app.incidents`."""
+
+    def __init__(self, services: Services, workspace: str, home: Home | None = None) -> None:
+        self._services = services
+        self._home = home or Home()
+        self._workspace = workspace
+
+    async def list(
+        self,
+        *,
+        states: Iterable[str] = (),
+        agent: str | None = None,
+        job: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Incident]:
+        found = await self._services.admin.incidents.list(
+            LOCAL, self._workspace, agent=agent, job=job, states=list(states), before=cursor, limit=limit + 1
+        )
+        return _page(found, limit, INCIDENTS.to_model)
+
+    async def get(self, incident_id: str) -> Incident:
+        found = await self._services.admin.incidents.get(LOCAL, self._workspace, incident_id)
+        return INCIDENTS.to_model(found)
+
+    async def ack(self, incident_id: str, *, note: str | None = None) -> Incident:
+        found = await self._services.admin.incidents.acknowledge(LOCAL, self._workspace, incident_id, note)
+        return INCIDENTS.to_model(found)
+
+
+@at_home
+class Suggestions(ClientSuggestions):
+    """The suggestions of a workspace: `app.suggestions`."""
+
+    def __init__(self, services: Services, workspace: str, home: Home | None = None) -> None:
+        self._services = services
+        self._home = home or Home()
+        self._workspace = workspace
+
+    async def list(
+        self,
+        *,
+        statuses: Iterable[str] = (),
+        agent: str | None = None,
+        job: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Suggestion]:
+        found = await self._services.admin.suggestions.list(
+            LOCAL,
+            self._workspace,
+            agent=agent,
+            job=job,
+            statuses=list(statuses),
+            before=cursor,
+            limit=limit + 1,
+        )
+        return _page(found, limit, SUGGESTIONS.to_model)
+
+    async def get(self, suggestion_id: str) -> Suggestion:
+        found = await self._services.admin.suggestions.get(LOCAL, self._workspace, suggestion_id)
+        return SUGGESTIONS.to_model(found)
+
+    async def apply(self, suggestion_id: str) -> Suggestion:
+        found = await self._services.admin.suggestions.apply(LOCAL, self._workspace, suggestion_id)
+        return SUGGESTIONS.to_model(found)
+
+    async def dismiss(self, suggestion_id: str) -> Suggestion:
+        found = await self._services.admin.suggestions.dismiss(LOCAL, self._workspace, suggestion_id)
+        return SUGGESTIONS.to_model(found)
+
+    async def rollback(self, suggestion_id: str) -> Suggestion:
+        found = await self._services.admin.suggestions.rollback(LOCAL, self._workspace, suggestion_id)
+        return SUGGESTIONS.to_model(found)
+
+
+def _page(found: Sequence[R], limit: int, to_model: Callable[[R], T]) -> Page[T]:
+    """Return the first `limit` of what was found; with a cursor if there are more."""
+    items = [to_model(each) for each in found[:limit]]
+    return Page(items, items[-1].id if len(found) > limit else None)
