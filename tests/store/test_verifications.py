@@ -241,6 +241,17 @@ async def test_of_two_reports_at_once_one_counts(database: Database):
         assert (reported, failed, state) in [(True, False, "running"), (False, True, "failed")]
 
 
+async def test_a_run_that_a_replica_of_schema_17_reported_is_verified(database: Database) -> None:
+    store = await database.connect()
+    run = await given_reported(store)
+    assert run.verifying_attempt == run.attempt
+    await database.execute("UPDATE runs SET verifying_attempt = NULL")
+    assert (await look(store, run)).verifying
+    (due,) = await take(store)
+    assert await store.finish_verification(ended(run), alone, ("w2", due.tries))
+    assert not (await look(store, run)).verifying
+
+
 async def test_a_run_that_ends_while_its_verification_is_taken_is_left_out(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,8 @@ from wakeful.errors import IncompatibleSchema
 from wakeful.run.run import NewRun
 from wakeful.run.usage import Spent
 
-#: The worker of a run that was reported as done and is not verified yet (`store.sql.verifications`).
+#: The worker of a run that was reported as done and is not verified yet, for replicas of schema 17 and as the
+#: fence of its outcome (`store.sql.verifications`). `RunView.verifying` says whether a run is verified.
 VERIFYING: Final = "verifying"
 #: The holder of claimed runs whose outcomes several executors report: run and attempt are the fence.
 ANY_EXECUTOR: Final = ""
@@ -267,13 +268,17 @@ class RunView(NamedTuple):
     context: str | None = None
     precheck: str | None = None
     evidence: str | None = None
+    #: the attempt that was reported as done and is not verified yet, or was the last such
+    verifying_attempt: int | None = None
     #: of a claimed run: what its work waits for, as its executor says
     waiting: str | None = None
 
     @property
     def verifying(self) -> bool:
         """Whether it was reported as done and its work is not verified yet."""
-        return self.awaiting_callback and self.worker == VERIFYING
+        # Replicas of schema 17 write the name only.
+        reported = self.verifying_attempt == self.attempt or self.worker == VERIFYING
+        return self.state == "running" and self.awaiting_callback and reported
 
     @property
     def shown_worker(self) -> str | None:

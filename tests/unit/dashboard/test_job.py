@@ -102,8 +102,11 @@ def test_a_running_run_has_its_duration_so_far() -> None:
 
 
 def test_a_verifying_run_has_its_own_state() -> None:
-    view = run(state="running", finished_ms=None, awaiting_callback=True, worker="verifying")
+    view = run(state="running", finished_ms=None, awaiting_callback=True, verifying_attempt=1)
     assert run_item(view, NOW).state == "verifying"
+    of_schema_17 = view._replace(verifying_attempt=None, worker="verifying")
+    assert run_item(of_schema_17, NOW).state == "verifying"
+    assert run_item(view._replace(attempt=2), NOW).state == "running", "the next attempt"
 
 
 def test_clock_changes_are_marked_in_both_directions() -> None:

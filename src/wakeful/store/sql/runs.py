@@ -39,6 +39,8 @@ def view_columns(table: str) -> str:
     )
 
 
+#: whether the work of the run `r` is being verified, as `RunView.verifying`
+IS_VERIFIED: Final = f"r.state = 'running' AND (r.verifying_attempt = r.attempt OR r.worker = '{VERIFYING}')"
 _RUN: Final = f"SELECT {view_columns('r')}"
 #: the primary key
 RUN: Final = f"{_RUN} FROM runs r WHERE r.id = $1"
@@ -148,7 +150,7 @@ def list_runs(only: RunFilter) -> tuple[Texts, list[Value]]:
     great = ["(r.error IS NOT NULL OR r.reason IS NOT NULL)"] if unsuccessful else []
     if only.to_confirm:
         index = "NOT INDEXED"
-        found.add(f"r.state = 'running' AND r.worker = '{VERIFYING}'")
+        found.add(IS_VERIFIED)
         of_runs = f"({_TO_CONFIRM.format(_MANUAL.sqlite)}) v CROSS JOIN runs w ON w.id = v.run_id"
         lite.append(f"r.rowid IN (SELECT w.rowid FROM {of_runs})")
         great.append(f"r.id = ANY(ARRAY({_TO_CONFIRM.format(_MANUAL.postgresql)}))")

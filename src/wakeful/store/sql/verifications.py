@@ -3,6 +3,8 @@
 - `verifications`: one row for each such run, added in the transaction that wrote the report
   (`Finished.verification`; topic: `verifications`), and deleted with the outcome of the check. `reported_by`
   is the worker or the executor that reported it. `tries` counts how often a worker took it.
+- `runs.verifying_attempt` is the attempt that is verified. An attempt is verified once, so the number is not
+  reset. Replicas of schema 17 do not write it; they know the run by its worker.
 - The run awaits a callback without a deadline meanwhile, under the worker `VERIFYING`. This is its fence: no
   heartbeat or report of an executor matches it, and no rescuer ends it.
 - A row is due at `due_at`. A worker that takes it moves that to the end of its lease, so another worker takes
@@ -22,6 +24,7 @@ from wakeful.store.changelog import TransactionEvents
 from wakeful.store.rows import VERIFYING, RunView, TakenRun
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.sql.driver import SqlSession
+from wakeful.store.sql.runs import IS_VERIFIED
 from wakeful.values.ids import is_id
 
 #: the primary key, and that of runs
@@ -29,7 +32,7 @@ ADD: Final = """
     INSERT INTO verifications (run_id, attempt, reported_by, due_at, verify, requires, at, workspace)
     VALUES ($1, $2, $3, $4, $5, $6, $7, (SELECT r.workspace FROM runs r WHERE r.id = $1))"""
 #: the primary key
-MARK: Final = f"UPDATE runs SET worker = '{VERIFYING}' WHERE id = $1"
+MARK: Final = f"UPDATE runs SET worker = '{VERIFYING}', verifying_attempt = attempt WHERE id = $1"
 #: the primary key
 SET_EVIDENCE: Final = "UPDATE runs SET evidence = $2 WHERE id = $1"
 #: verifications_due: a range of it, in its order; the primary key of runs for each
@@ -43,7 +46,7 @@ TAKE: Final = "UPDATE verifications SET worker = $2, due_at = $3, tries = tries 
 #: the primary key, once for each
 VERIFIED: Final = f"""
     SELECT r.id::text, r.attempt FROM runs r
-    WHERE r.id = ANY($1::uuid[]) AND r.state = 'running' AND r.worker = '{VERIFYING}'"""
+    WHERE r.id = ANY($1::uuid[]) AND {IS_VERIFIED}"""
 #: the primary key
 HELD: Final = """
     SELECT v.worker, v.tries, v.reported_by FROM verifications v WHERE v.run_id = $1 AND v.attempt = $2

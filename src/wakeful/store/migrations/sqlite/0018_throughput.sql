@@ -12,3 +12,9 @@ CREATE TABLE job_run_periods (
     PRIMARY KEY (job_id, period)
 ) WITHOUT ROWID;
 CREATE INDEX job_run_periods_period ON job_run_periods (period);
+
+-- The attempt of a run that was reported as done and is not verified yet. Replicas of schema 17 leave it out: they
+-- know such a run by the name of its worker.
+ALTER TABLE runs ADD COLUMN verifying_attempt INTEGER;
+UPDATE runs SET verifying_attempt = attempt
+WHERE id IN (SELECT run_id FROM verifications) AND worker = 'verifying';
