@@ -13,6 +13,11 @@ def cpu_seconds(root: int) -> float:
     return sum(process_tree(root).values())
 
 
+def parent_of(pid: int) -> int:
+    """Return the id of the process that started this one."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def process_tree(root: int) -> dict[int, float]:
     """Return the ids of a process and its descendants with the CPU time of each in seconds."""
     parents: dict[int, int] = {}

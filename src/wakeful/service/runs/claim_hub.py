@@ -23,8 +23,8 @@ from wakeful.values.bounded_cache import MB, BoundedCache
 
 #: Seconds between two looks: other processes on an SQLite file send no notification.
 POLL_S: Final = 1.0
-#: A look that lasts a millisecond is followed by a pause of so many, whatever changes meanwhile.
-_PAUSE: Final = 2
+#: A look that takes a millisecond is followed by a pause of so many, however often runs change meanwhile.
+_PAUSE: Final = 9
 #: The most runs and names of the claims in one transaction; a claim with more is alone.
 _MOST: Final = 256
 #: Seconds until transactions under way are cancelled when the process stops.
