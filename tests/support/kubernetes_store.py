@@ -124,9 +124,9 @@ class ObjectStore:
         first = max(0, len(self._history) - (self.version - version))
         return [each for each in self._history[first:] if each.key[:2] == (resource, namespace)]
 
-    async def changed(self) -> None:
-        """Wait for the next write."""
-        await self._changed.wait()
+    def next_write(self) -> asyncio.Event:
+        """Return the event of the next write."""
+        return self._changed
 
     def _record(self, change: Change) -> None:
         self._history.append(change)

@@ -64,7 +64,7 @@ class Watch:
             await send(self._bookmark())
         self.wanted.clear()
         if store.version <= shown:
-            await _first(store.changed(), self.wanted.wait())
+            await _first(store.next_write().wait(), self.wanted.wait())
 
     def _bookmark(self) -> Object:
         metadata = {"resourceVersion": str(self.version), "creationTimestamp": None}

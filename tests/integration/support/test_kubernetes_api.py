@@ -14,6 +14,9 @@ from kubernetes_asyncio.client.exceptions import ApiException
 from kubernetes_asyncio.watch import Watch
 
 from tests.support.kubernetes_api import KubernetesApi
+from tests.support.kubernetes_status import Object
+from tests.support.kubernetes_store import ObjectStore
+from tests.support.kubernetes_watch import Watch as ServedWatch
 from tests.support.waiting import eventually
 
 ROLE = [
@@ -495,3 +498,20 @@ async def test_a_request_can_be_refused_or_its_answer_lost(kube: Clients, api: K
         await kube.create("a")
     assert (await refusal(kube.create("a")))["reason"] == "AlreadyExists"
     assert api.verbs() == ["create jobs"] * 3
+
+
+@pytest.mark.parametrize("steps", range(6))
+async def test_a_watch_shows_a_write_at_any_moment(steps: int):
+    store, sent = ObjectStore(), list[Object]()
+
+    async def send(event: Object) -> None:
+        sent.append(event)
+
+    watch = ServedWatch("jobs", "default", lambda _: True, store.version, 3_600, bookmarks=False)
+    task = asyncio.create_task(watch.run(store, send))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    store.put(("jobs", "default", "a"), job())
+    await eventually(lambda: sent)
+    task.cancel()
+    await asyncio.wait({task})
