@@ -8,14 +8,13 @@ from datetime import datetime
 from typing import Final, Literal, Unpack, overload
 
 from wakeful.app.home import Home, at_home
-from wakeful.client.jobs import CreatedJobs
+from wakeful.client.jobs import CreatedJobs, log_warnings
 from wakeful.client.jobs import Jobs as ClientJobs
 from wakeful.job.policy import Overlap
 from wakeful.job.targets import Target
 from wakeful.model import BulkResult, Hook, Job, OverlapPolicy, Page, Revision, Run
 from wakeful.model.codec import from_json
 from wakeful.model.job_fields import JobFields, JobPatch, JsonLike
-from wakeful.model.job_warnings import log_warnings
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.jobs.job_query import JobQuery, JobSelection, read_label_filter, read_selection
 from wakeful.service.model_mapping import job_from_record, job_from_saved, page_of_runs, run_from_view

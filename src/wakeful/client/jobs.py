@@ -6,14 +6,14 @@ import builtins
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Final, Literal, TypeVar, Unpack, cast, overload
 
 from wakeful.client.fields import document, label_texts
 from wakeful.errors import Unavailable
 from wakeful.job.policy import Overlap
+from wakeful.logs import get_logger
 from wakeful.model import BulkResult, Hook, Job, OverlapPolicy, Page, Revision, Run
 from wakeful.model.codec import from_json, page_from_json
-from wakeful.model.job_warnings import log_warnings
 from wakeful.values.json_value import Json
 
 if TYPE_CHECKING:
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from wakeful.model.job_fields import JobFields, JobPatch, JsonLike
 
 T = TypeVar("T")
+
+#: The most agents whose warnings are logged.
+_LIMIT: Final = 1_000
+_reported: set[tuple[str, str]] = set()
+
+log = get_logger("wakeful.jobs")
 
 
 class Jobs:
@@ -293,6 +299,22 @@ class CreatedJobs(Sequence[Job]):
     def __getitem__(self, index: int | slice) -> Job | Sequence[Job]:
         numbers = self._numbers[index]
         return CreatedJobs(numbers, self._read) if isinstance(numbers, range) else self._read(numbers)
+
+
+def log_warnings(job: Job) -> Job:
+    """Log the warnings about a job, once for each agent and process; return the job.
+
+    Programs may not read `Job.warnings`.
+    """
+    owner = job.workspace, job.agent
+    if job.warnings and owner not in _reported and len(_reported) < _LIMIT:
+        _reported.add(owner)
+        for warning in job.warnings:
+            log.warning(
+                "job.warning", job_id=job.id, job=job.name, agent=job.agent, workspace=job.workspace,
+                warning=warning,
+            )  # fmt: skip
+    return job
 
 
 def _camel_fields(fields: Mapping[str, object]) -> dict[str, Json]:

@@ -12,7 +12,7 @@ from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import JOBS, ApiClient, served
 from tests.support.rpc_client import calling
 from wakeful import AsyncClient, Wakeful
-from wakeful.model import job_warnings
+from wakeful.client import jobs as client_jobs
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.jobs.save_warnings import job_waits, jobs_wait, no_upstream
 from wakeful.service.runs import executors
@@ -25,7 +25,7 @@ HELLO = {"name": "hello", "schedule": SELDOM}
 
 @pytest.fixture(autouse=True)
 def _new_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_warnings, "_reported", set())
+    monkeypatch.setattr(client_jobs, "_reported", set())
 
 
 def test_the_warning_names_the_wait_and_the_remedies():
@@ -193,7 +193,7 @@ async def test_python_programs_get_the_warning_and_a_log_record(
     caplog.set_level(logging.WARNING, "wakeful.jobs")
     async with AsyncClient(ask.url, ask.key) as client:
         for scheduler in (ask.app, client):
-            job_warnings._reported.clear()
+            client_jobs._reported.clear()
             caplog.clear()
             await _saves_with_warnings(scheduler)
             (record,) = [each for each in caplog.records if each.name == "wakeful.jobs"]
