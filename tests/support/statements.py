@@ -19,13 +19,14 @@ _FRAME: Final = re.compile(r"(BEGIN|COMMIT|ROLLBACK)\b")
 def recorded(store: Store) -> Iterator[list[str]]:
     """Yield a list that gets the text of each statement: those of the store, not of its triggers.
 
-    What begins and ends a transaction is not among them.
+    What begins and ends a transaction is not among them, nor what asyncpg asks once for each connection: the
+    types of parameters.
     """
     texts: list[str] = []
 
     def add(text: str) -> None:
         text = " ".join(text.split())
-        if not text.startswith("--") and not _FRAME.match(text):
+        if not text.startswith("--") and not _FRAME.match(text) and "typnamespace" not in text:
             texts.append(text)
 
     driver: Any = store._driver

@@ -12,9 +12,15 @@ from typing import Generic, TypeVar
 
 from wakeful.errors import Unavailable
 from wakeful.store.idempotency import current_claim
+from wakeful.store.sql.driver import LockTimeout
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+def may_be_of_one(error: Exception) -> bool:
+    """Return whether one item of a batch may be why nothing was written, such as one that another locks."""
+    return not isinstance(error, Unavailable) or isinstance(error, LockTimeout)
 
 
 def in_rounds(items: Sequence[T], key: Callable[[T], Hashable]) -> Iterator[list[T]]:
@@ -62,7 +68,7 @@ class Batcher(Generic[T, R]):
         weigh: Callable[[T], int] = lambda item: 1,
         group: Callable[[T], Hashable] = lambda item: None,
         distinct: Callable[[T], Hashable] | None = None,
-        is_of_one: Callable[[Exception], bool] = lambda error: not isinstance(error, Unavailable),
+        is_of_one: Callable[[Exception], bool] = may_be_of_one,
     ) -> None:
         """Write batches with `write`, which returns for each item its result or its own error.
 

@@ -20,7 +20,7 @@ from tests.support.statements import recorded
 PULL: Final = {"schedule": SELDOM, "target": {"kind": "pull"}, "overlapPolicy": "allow"}
 #: By request: the most statements in SQLite and in PostgreSQL, besides those that begin and end transactions.
 MOST: Final = {
-    "POST job": (11, 8),
+    "POST job": (11, 4),
     "POST run": (7, 4),
     "trigger URL": (5, 4),
     "claim, nothing there": (1, 1),

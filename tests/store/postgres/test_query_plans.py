@@ -253,6 +253,10 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     yield "DELETE_RUNS", sql.DELETE_RUNS, [old]
     yield "DELETE_JOBS_WITHOUT_RUNS", sql.DELETE_JOBS_WITHOUT_RUNS, [jobs]
     yield "CREATE_JOBS", sql.CREATE_JOBS, [[job(f"new-{n}") for n in range(BATCH)]]
+    charged = [f"ws-{n}" for n in range(500)], [f"agent-{n}" for n in range(500)]
+    charge: list[object] = [*charged, [1] * 500, CREATE_JOB, LIVE_JOBS, 8]
+    yield "CHARGE", sql.CHARGE, charge
+    yield "CREATE_FEW_JOBS", sql.CREATE_FEW_JOBS, [[job(f"few-{n}") for n in range(30)], *charge]
     yield "CHANGE_JOBS", sql.CHANGE_JOBS, [[job(f"changed-{n}", id=each) for n, each in enumerate(jobs)]]
     yield "JOB_IDS_OF_AGENT", sql.JOB_IDS_OF_AGENT, ["ws-5", "agent-5"]
     yield "JOBS_BY_ID", sql.JOBS_BY_ID, [jobs]
@@ -352,7 +356,6 @@ async def _admin_cases() -> AsyncIterator[tuple[str, Statement, list[object]]]:
         "OF_SUBJECT": ["ws-7", 1, 90, 20, None, None, None, "subject"],
         "MATCHING": ["ws-7", 1, 90, 20, "key:1", "job", "job.%"],
         "INSTANT": ["ws-7", 50],
-        "CHARGE": [of, agents, [1] * 500, CREATE_JOB, LIVE_JOBS, 8],
         "LIVE_OF_AGENTS": [of[:10], agents[:10], [100] * 10],
         "LIVE_OF_WORKSPACES": [of[:10], [""] * 10, [100] * 10],
         "CALLING_RUN": [leases.FIRST_ID],

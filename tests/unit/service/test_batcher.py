@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.support.interruptions import cancel_at_each_await
 from wakeful.errors import InvalidArgument, Unavailable
-from wakeful.service.batcher import Batcher
+from wakeful.service.batcher import Batcher, in_rounds
+from wakeful.store.sql.driver import LockTimeout
 
 MOST = 6
 
@@ -196,6 +197,33 @@ async def test_a_batch_with_one_bad_item_is_written_one_by_one_until_the_databas
     kinds = [type(each) for each in results.values()]
     assert kinds == [int, int, Unavailable, Unavailable, Unavailable]
     assert database.calls == 4
+
+
+async def test_an_item_that_another_transaction_locks_does_not_hold_up_the_others():
+    written: list[int] = []
+
+    async def write(batch: Sequence[int]) -> Sequence[int]:
+        await asyncio.sleep(0)
+        if 2 in batch:
+            raise LockTimeout("another transaction holds it")
+        written.extend(batch)
+        return batch
+
+    batcher = Batcher("batcher", write, most=MOST)
+    results = await asyncio.gather(*map(batcher.add, (1, 2, 3)), return_exceptions=True)
+    assert [type(each) for each in results] == [int, LockTimeout, int]
+    assert written == [1, 3]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers())))
+def test_rounds_have_no_key_twice_and_keep_the_order_of_each_key(items: list[tuple[str, int]]):
+    numbered = list(enumerate(items))
+    rounds = list(in_rounds(numbered, lambda each: each[1][0]))
+    for several in rounds:
+        assert len({key for _, (key, _) in several}) == len(several)
+    for key in "abc":
+        of_key = [number for several in rounds for number, item in several if item[0] == key]
+        assert of_key == [number for number, item in numbered if item[0] == key]
 
 
 async def test_a_caller_that_is_cancelled_before_its_batch_has_written_nothing():

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from wakeful.errors import DatabaseFault, InvalidArgument, Unavailable, WakefulError
+from wakeful.errors import DatabaseFault, InvalidArgument, WakefulError
 from wakeful.run.outcome import Failed, Succeeded
 from wakeful.service.auth.access import Principal, permit
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.agent_policy import check_not_internal
-from wakeful.service.batcher import Batcher, in_rounds
+from wakeful.service.batcher import Batcher, in_rounds, may_be_of_one
 from wakeful.service.runs.completions import (
     MAX_COMPLETIONS,
     Completion,
@@ -37,7 +37,6 @@ from wakeful.store.idempotency import is_claiming
 from wakeful.store.internal_jobs import ALERT_JOBS
 from wakeful.store.port import Store
 from wakeful.store.rows import ANY_EXECUTOR, RunView
-from wakeful.store.sql.driver import LockTimeout
 from wakeful.values.json_value import compact
 
 #: The new state of a run, or why its report was refused.
@@ -223,4 +222,4 @@ def _visible(principal: Principal, workspace: str, run: RunView) -> bool:
 
 def _is_of_one(error: Exception) -> bool:
     """Return whether one outcome of a batch may be the cause of its error."""
-    return not isinstance(error, Unavailable) or isinstance(error, DatabaseFault | LockTimeout)
+    return may_be_of_one(error) or isinstance(error, DatabaseFault)

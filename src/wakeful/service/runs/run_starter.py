@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
-from wakeful.errors import Unavailable
 from wakeful.job.self_scheduling import ChargeRule
 from wakeful.run.run import NewRun
 from wakeful.service.batcher import Batcher
@@ -17,7 +16,6 @@ from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed, is_claiming
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView
-from wakeful.store.sql.driver import LockTimeout
 
 _LARGEST_BATCH: Final = 200
 
@@ -53,7 +51,7 @@ class RunStarter:
             response: Keyed[list[RunView]] | None = keyed.of(lambda runs: runs[0]) if keyed else None
             (view,) = await self._store.add_runs([run], entries, response, charge, [version])
             return view
-        new = Batcher("wakeful-requested-runs", self._write, most=_LARGEST_BATCH, is_of_one=_is_of_one)
+        new = Batcher("wakeful-requested-runs", self._write, most=_LARGEST_BATCH)
         batcher = self._batchers.setdefault(run.workspace, new)
         return await batcher.add(_RequestedRun(run, version, entries))
 
@@ -61,8 +59,3 @@ class RunStarter:
         entries = [entry for each in batch for entry in each.entries]
         versions = [each.version for each in batch]
         return await self._store.add_runs([each.run for each in batch], entries, versions=versions)
-
-
-def _is_of_one(error: Exception) -> bool:
-    """Return whether one run of a batch may be the cause of its error."""
-    return not isinstance(error, Unavailable) or isinstance(error, LockTimeout)

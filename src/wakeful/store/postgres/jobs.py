@@ -8,7 +8,7 @@ within a kind by id. A text that is not a UUID is the id of no job: it is not fo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from asyncpg import UniqueViolationError
@@ -39,6 +39,7 @@ from wakeful.store.quotas import (
 )
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sql import accounts, prechecks
+from wakeful.store.sql.history import delete_of_new_jobs
 from wakeful.store.sql.incidents import close_of_jobs
 from wakeful.store.sql.jobs import find_name_conflict
 from wakeful.store.sql.new_runs import check_written
@@ -75,19 +76,10 @@ HOLD_AGENT_OF_JOB: Final = """
     SELECT a.target, a.active, a.secret, a.old_secret, a.old_secret_until_at
     FROM jobs j JOIN agents a ON a.workspace = j.workspace AND a.name = j.agent
     WHERE j.id = $1 FOR SHARE OF a"""
-#: the primary key, twice for each. The clocks of two processes may differ at midnight: the later day
-#: counts. The row stays locked, so other transactions count jobs after the commit
-CHARGE: Final = """
-    INSERT INTO quotas AS q (workspace, agent, bucket, used, day)
-    SELECT workspace, agent, $4, jobs, $6 FROM unnest($1::text[], $2::text[], $3::bigint[])
-        c (workspace, agent, jobs)
-    ON CONFLICT (workspace, agent, bucket) DO UPDATE SET day = greatest(q.day, EXCLUDED.day),
-        used = EXCLUDED.used + CASE WHEN q.day >= EXCLUDED.day THEN q.used ELSE 0 END
-    RETURNING q.workspace, q.agent, q.most, q.used, (
-        SELECT l.most FROM quotas l
-        WHERE l.workspace = q.workspace AND l.agent = q.agent AND l.bucket = $5)"""
 #: So many jobs are read or written in one statement.
 _PAGE: Final = 500
+#: A savepoint, two statements, costs more than a check of each of so many new jobs.
+_FEW: Final = 30
 #: After so many decisions the event loop has its turn.
 AT_ONCE: Final = 50
 
@@ -142,8 +134,13 @@ LIVE_OF_WORKSPACES: Final = _live("")
 async def charge(db: Db, now_ms: int, jobs: Sequence[JobRow], allowance: Allowance) -> None:
     """Charge these new jobs to their workspaces and agents."""
     added = charges(jobs)
-    rows = await db.fetch(CHARGE, *_columns(added), CREATE_JOB, LIVE_JOBS, utc_day(now_ms))
-    charged = [Charged(*row) for row in rows]
+    rows = await db.fetch(sql.CHARGE, *_columns(added), CREATE_JOB, LIVE_JOBS, utc_day(now_ms))
+    await _check_charged(db, added, [Charged(*row) for row in rows], allowance)
+
+
+async def _check_charged(
+    db: Db, added: Mapping[QuotaOwner, int], charged: Sequence[Charged], allowance: Allowance
+) -> None:
     check_created(charged, added, allowance)
     limits = live_limits(charged, allowance)
     if limits:
@@ -260,22 +257,50 @@ async def create_jobs(
     allowance: Allowance | None,
     agents: Mapping[tuple[str, str], Inherited] | None = None,
 ) -> None:
-    await hold_agents(db, now_ms, owners(jobs), agents)
     # In one order: of two transactions with the same names, one waits for the other and not both.
     ordered = sorted(jobs, key=lambda new: new.key)
-    try:
-        async with savepoint(db):  # the transaction continues after a conflict
-            for start in range(0, len(ordered), _PAGE):
-                await db.execute(sql.CREATE_JOBS, ordered[start : start + _PAGE])
-    except UniqueViolationError as error:
-        taken = await find_name_conflict(PostgresSession(db), jobs)
-        if taken is None:
-            raise
-        raise _name_taken(taken) from error
-    if allowance is not None:
-        await charge(db, now_ms, jobs, allowance)
+    if len(jobs) <= _FEW:
+        await hold_agents(db, now_ms, owners(jobs), agents)
+        made = await _create_few(db, now_ms, ordered, allowance)
+        for new in jobs:
+            if new.id not in made:
+                raise _name_taken(new)
+    else:
+        await delete_of_new_jobs(PostgresSession(db), [new.key for new in jobs])
+        await hold_agents(db, now_ms, owners(jobs), agents)
+        try:
+            async with savepoint(db):  # the transaction continues after a conflict
+                for start in range(0, len(ordered), _PAGE):
+                    await db.execute(sql.CREATE_JOBS, ordered[start : start + _PAGE])
+        except UniqueViolationError as error:
+            taken = await find_name_conflict(PostgresSession(db), jobs)
+            if taken is None:
+                raise
+            raise _name_taken(taken) from error
+        if allowance is not None:
+            await charge(db, now_ms, jobs, allowance)
     events.record_changed_jobs((new.id, *new.key) for new in jobs)
     events.publish("jobs")
+
+
+async def _create_few(
+    db: Db, now_ms: int, jobs: Sequence[JobRow], allowance: Allowance | None
+) -> Collection[str]:
+    """Insert a few jobs and charge them, in one statement. Return which were inserted.
+
+    A name that is taken is left out; then the caller rolls back.
+    """
+    added = charges(jobs) if allowance is not None else {}
+    rows = await db.fetch(sql.CREATE_FEW_JOBS, jobs, *_columns(added), CREATE_JOB, LIVE_JOBS, utc_day(now_ms))
+    made, any_session, *_ = rows[0]
+    inserted = set((made or "").split(","))
+    if len(inserted) < len(jobs):
+        return inserted
+    if allowance is not None:
+        await _check_charged(db, added, [Charged(*charged) for _, _, *charged in rows], allowance)
+    if any_session:
+        await delete_of_new_jobs(PostgresSession(db), [new.key for new in jobs])
+    return inserted
 
 
 async def change_job(

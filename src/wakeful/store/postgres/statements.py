@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from wakeful.job.job import AGENT_INACTIVE
+from wakeful.run.conversations import JOB_SESSION
 from wakeful.run.outcome import TAKEN_OVER
 from wakeful.run.run import NewRun
 from wakeful.store.columns import column_list, fields_before, select_list
@@ -651,11 +652,44 @@ _OF_JOB: Final = (
 _CREATED: Final = (
     f"id, workspace, created_at, created_by, instance_id, schedule_origin, schedule_id, {', '.join(_OF_JOB)}"
 )
-#: jobs_name rejects a name that is taken
-CREATE_JOBS: Final = f"""
-    WITH made AS (INSERT INTO jobs ({_CREATED}) SELECT {_CREATED} FROM unnest($1::job_values[]))
+_NEW_JOBS: Final = f"INSERT INTO jobs ({_CREATED}) SELECT {_CREATED} FROM unnest($1::job_values[])"
+_NEW_CURSORS: Final = """
     INSERT INTO cursors (job_id, next_at, wake_at, run_count)
     SELECT id, next_at, wake_at, run_count FROM unnest($1::job_values[])"""
+#: jobs_name rejects a name that is taken
+CREATE_JOBS: Final = f"WITH made AS ({_NEW_JOBS}) {_NEW_CURSORS}"
+
+
+def charge_jobs(first: int, condition: str = "") -> str:
+    """Return a statement that charges jobs to quotas, with six parameters from this number on."""
+    workspaces, agents, jobs, created, live, day = (f"${number}" for number in range(first, first + 6))
+    return f"""
+    INSERT INTO quotas AS q (workspace, agent, bucket, used, day)
+    SELECT workspace, agent, {created}, jobs, {day}
+    FROM unnest({workspaces}::text[], {agents}::text[], {jobs}::bigint[]) c (workspace, agent, jobs)
+    {condition}
+    ON CONFLICT (workspace, agent, bucket) DO UPDATE SET day = greatest(q.day, EXCLUDED.day),
+        used = EXCLUDED.used + CASE WHEN q.day >= EXCLUDED.day THEN q.used ELSE 0 END
+    RETURNING q.workspace, q.agent, q.most, q.used, (
+        SELECT l.most FROM quotas l
+        WHERE l.workspace = q.workspace AND l.agent = q.agent AND l.bucket = {live})"""
+
+
+#: the primary key, twice for each. The clocks of two processes may differ at midnight: the later day
+#: counts. The row stays locked, so other transactions count jobs after the commit
+CHARGE: Final = charge_jobs(1)
+#: the same after jobs_name, which leaves out names that are taken; and the primary key of sessions, once for
+#: each. Returns which jobs were inserted, whether earlier jobs of their names have left sessions, and what
+#: is charged
+CREATE_FEW_JOBS: Final = f"""
+    WITH made AS ({_NEW_JOBS} ON CONFLICT DO NOTHING RETURNING id),
+    planned AS ({_NEW_CURSORS}),
+    charged (workspace, agent, most, used, live) AS (
+        {charge_jobs(2, "WHERE (SELECT count(*) FROM made) > 0")})
+    SELECT (SELECT string_agg(id::text, ',') FROM made), EXISTS (
+            SELECT FROM unnest($1::job_values[]) n JOIN sessions s
+            ON s.workspace = n.workspace AND s.agent = n.agent AND s.name = '{JOB_SESSION}' || n.name),
+        c.* FROM (SELECT) one LEFT JOIN charged c ON true"""
 #: the primary keys of jobs and cursors
 CHANGE_JOBS: Final = f"""
     WITH changed AS (

@@ -80,7 +80,6 @@ class SqlJobsAndRuns(SqlBase):
         async def create(db: Any, events: TransactionEvents) -> None:
             session = self._driver.session(db)
             await chains.lock(session, [(job.workspace, job.agent) for job in chained])
-            await history.delete_of_new_jobs(session, [job.key for job in jobs])
             await self._operations.jobs.create_jobs(db, events, now_ms, jobs, allowance, agents)
             await chains.check(session, chained)
 

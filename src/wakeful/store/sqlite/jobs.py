@@ -28,6 +28,7 @@ from wakeful.store.quotas import (
 )
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sql import accounts, prechecks
+from wakeful.store.sql.history import delete_of_new_jobs
 from wakeful.store.sql.incidents import close_of_jobs
 from wakeful.store.sql.jobs import find_name_conflict, job_by_id, job_row, jobs_by_ids
 from wakeful.store.sql.new_runs import check_written
@@ -119,6 +120,7 @@ async def create_jobs(
     allowance: Allowance | None,
     agents: Mapping[tuple[str, str], Inherited] | None,
 ) -> None:
+    await delete_of_new_jobs(SqliteSession(db), [new.key for new in jobs])
     add_agents(db, now_ms, owners(jobs), agents)
     try:
         sql.CREATE_JOB.execute(db, jobs)
