@@ -90,7 +90,8 @@ def _cases(run_ids: list[str]) -> Iterator[tuple[str, Statement, list[object], i
     job_ids = [_uuid(2, n) for n in range(500)]
     period = days // PERIOD_DAYS
     yield "ADD_HOURS", run_counts.ADD_HOURS, [run_ids, 0, NOW + DAY], 5 * len(run_ids)
-    yield "FINISHED_BY_DAY", run_counts.FINISHED_BY_DAY, [run_ids, 0, NOW + DAY], 5 * len(run_ids)
+    yield "ADD_DAYS", run_counts.ADD_DAYS, [run_ids, 0, NOW + DAY], 5 * len(run_ids)
+    yield "LONG_PERIODS", run_counts.LONG_PERIODS, [run_ids, 5], 5 * len(run_ids)
     yield "PERIODS", run_counts.PERIODS, [job_ids, period, period], 5 * len(job_ids)
     written = [job_ids, [period] * len(job_ids), [" 3s1,512"] * len(job_ids)]
     yield "WRITE_PERIODS", run_counts.WRITE_PERIODS, written, 5 * len(job_ids)

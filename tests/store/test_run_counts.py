@@ -133,7 +133,7 @@ async def test_a_pass_that_fails_counts_nothing(store: Store, monkeypatch: pytes
     digest = await given_job(store)
     await store.add_runs([over(asked(digest))])
     with monkeypatch.context() as patch:
-        patch.setattr(run_counts, "WRITE_PERIODS", "INSERT INTO nowhere VALUES ($1, $2, $3)")
+        patch.setattr(run_counts, "ADD_DAYS", "INSERT INTO nowhere VALUES ($1, $2, $3)")
         with pytest.raises(Exception, match="nowhere"):
             await store.count_runs(NOW, BATCH)
     assert await totals(store) == {}
@@ -235,16 +235,21 @@ async def test_counts_that_replicas_of_schema_17_write_are_added(database: Datab
     ]
 
 
-async def test_counts_of_many_jobs_days_and_passes_are_those_of_their_runs(store: Store) -> None:
+@pytest.mark.parametrize("long", [0, 60, 10_000])
+async def test_counts_of_many_jobs_days_and_passes_are_those_of_their_runs(
+    store: Store, monkeypatch: pytest.MonkeyPatch, long: int
+) -> None:
+    monkeypatch.setattr(run_counts, "_LONG_DAYS", long)
+    monkeypatch.setattr(run_counts, "_COMPACTING", 1.0)
     await count(store)
     jobs = [await given_job(store, name=f"job-{number}") for number in range(4)]
     random = Random(7)
     states = ("succeeded", "failed", "cancelled", "skipped", "missed")
     expected: Counter[tuple[str, int, str]] = Counter()
     took: Counter[tuple[str, int, str]] = Counter()
-    for _ in range(6):
+    for _ in range(4):
         runs = []
-        for _ in range(60):
+        for _ in range(40):
             owner, state, at = random.choice(jobs), random.choice(states), NOW - random.randrange(90) * DAY
             covers = random.randrange(1, 4) if state == "missed" else 1
             duration = random.randrange(10_000)

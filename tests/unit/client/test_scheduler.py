@@ -7,12 +7,12 @@ import inspect
 from collections.abc import Iterable
 
 import pytest
+import wakeful.app.incidents
+import wakeful.app.suggestions
 
 import wakeful.app.agents
-import wakeful.app.incidents
 import wakeful.app.jobs
 import wakeful.app.runs
-import wakeful.app.suggestions
 import wakeful.client.runs
 from tests.support.waiting import PATIENCE
 from wakeful import app

@@ -1,6 +1,6 @@
 """Counts of finished runs, by hour and by job and day.
 
-The counts of a job are one row for each period of 28 days, with the days as text (`add_to_days`): most jobs
+The counts of a job are one row for each period of 28 days, with the days as text (`read_days`): most jobs
 run a few times a day, and a row for each day takes many times the space. `job_run_counts` has a row for each
 day; replicas of schema 17 write it. Both are read until the latter is pruned.
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from random import random
 from typing import Final, NamedTuple
 
 from wakeful.store.changelog import FINISHED
@@ -38,6 +39,10 @@ _ROWS: Final = 200
 _TAIL_ROWS: Final = 50
 _TAIL_RUNS: Final = 2_000
 _TRIES: Final = 3
+#: A text of more characters is compacted: about three times one with a run on each day.
+_LONG_DAYS: Final = 1_000
+#: The share of passes that look for such texts.
+_COMPACTING: Final = 0.125
 #: higher than every period
 _LAST_PERIOD: Final = 1_000_000
 #: higher than every id
@@ -101,11 +106,23 @@ ADD_HOURS: Final = _texts("""
     WHERE id = ANY($1::uuid[]) AND finished_at >= $2 AND finished_at < $3
     GROUP BY 1, 2, 3, 4
     ON CONFLICT (workspace, hour, agent, state) DO UPDATE SET runs = run_counts.runs + excluded.runs""")
-#: the primary key, once for each
-FINISHED_BY_DAY: Final = _texts("""
-    SELECT job_id::text, {day}, state, sum(covers)::bigint, sum({took})::bigint FROM runs
-    WHERE id = ANY($1::uuid[]) AND finished_at >= $2 AND finished_at < $3 AND job_id IS NOT NULL
-    GROUP BY 1, 2, 3""")
+#: the primary keys, once for each. What a pass counts is appended; `compact_periods` adds it up later
+ADD_DAYS: Final = _texts(f"""
+    INSERT INTO job_run_periods (job_id, period, days)
+    SELECT job_id, day / {PERIOD_DAYS}, string_agg(' ' || (day % {PERIOD_DAYS})
+        || CASE state WHEN 'skipped' THEN 'k' ELSE substr(state, 1, 1) END || runs || ',' || took, '')
+    FROM (
+        SELECT job_id, {{day}} AS day, state, sum(covers) AS runs, sum({{took}}) AS took FROM runs
+        WHERE id = ANY($1::uuid[]) AND finished_at >= $2 AND finished_at < $3 AND job_id IS NOT NULL
+            AND state IN ('succeeded', 'failed', 'cancelled', 'skipped', 'missed')
+        GROUP BY 1, 2, 3) d
+    GROUP BY 1, 2
+    ON CONFLICT (job_id, period) DO UPDATE SET days = job_run_periods.days || excluded.days""")
+#: the primary keys of runs and job_run_periods, once for each
+LONG_PERIODS: Final = """
+    SELECT p.job_id::text, p.period, p.days
+    FROM (SELECT DISTINCT job_id FROM runs WHERE id = ANY($1::uuid[]) AND job_id IS NOT NULL) j
+    /*+ CROSS */ JOIN job_run_periods p ON p.job_id = j.job_id AND length(p.days) > $2"""
 #: the primary key: a range, once for each
 PERIODS: Final = """
     SELECT job_id::text, period, days FROM job_run_periods
@@ -297,30 +314,21 @@ def _page(changes: Sequence[Row], change: int, limit: int) -> tuple[int, list[st
 async def _add(session: SqlSession, run_ids: list[str], from_ms: int, until_ms: int) -> None:
     """Add these runs to the counts, as far as they finished in this time. The position is locked."""
     await session.execute(ADD_HOURS, run_ids, from_ms, until_ms)
-    rows = await session.rows(FINISHED_BY_DAY, run_ids, from_ms, until_ms)
-    await add_days(session, [(job_id, DayCount(*count)) for job_id, *count in rows])
+    if await session.execute(ADD_DAYS, run_ids, from_ms, until_ms) and random() < _COMPACTING:
+        await compact_periods(session, await session.rows(LONG_PERIODS, run_ids, _LONG_DAYS))
 
 
-async def add_days(session: SqlSession, counts: Sequence[tuple[str, DayCount]]) -> None:
-    """Add these counts to those of their jobs. Nobody else may write them at the same time."""
-    if not counts:
+async def compact_periods(session: SqlSession, rows: Sequence[Row]) -> None:
+    """Add up the entries of each day and state in these rows of `LONG_PERIODS`."""
+    if not rows:
         return
-    periods = [count.day // PERIOD_DAYS for _, count in counts]
-    job_ids = list({job_id for job_id, _ in counts})
-    found = await session.rows(PERIODS, job_ids, min(periods), max(periods))
-    days = {(job_id, period): text for job_id, period, text in found}
-    written: dict[tuple[str, int], str] = {}
-    for (job_id, count), period in zip(counts, periods, strict=True):
-        key = job_id, period
-        written[key] = add_to_days(written.get(key) or days.get(key, ""), count)
-    # In the order of the index.
-    keys = sorted(written)
-    await session.execute(
-        WRITE_PERIODS,
-        [job_id for job_id, _ in keys],
-        [period for _, period in keys],
-        [written[key] for key in keys],
-    )
+    texts = []
+    for _, period, text in rows:
+        days = ""
+        for each in read_days(period, text):
+            days = add_to_days(days, each)
+        texts.append(days)
+    await session.execute(WRITE_PERIODS, [row[0] for row in rows], [row[1] for row in rows], texts)
 
 
 async def hours(
