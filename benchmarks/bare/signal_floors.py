@@ -64,8 +64,8 @@ def arrivals(names: Sequence[str], signals: int, batch: int) -> Iterator[list[Ar
 
 def id_row(arrival: Arrival) -> tuple[str | None, str, str | None, str, int]:
     """Return the row of `signal_ids`."""
-    run, source, signal_id, expires_ms = arrival
-    return run.instance_id, source, signal_id, run.id, expires_ms
+    run = arrival.run
+    return run.instance_id, arrival.source, arrival.signal_id, run.id, arrival.expires_ms
 
 
 def state(number: int) -> str:

@@ -24,7 +24,7 @@ from wakeful.values.package import lazy_names
 if TYPE_CHECKING:
     from wakeful.agents.agent import Agent, on
     from wakeful.agents.context import Context
-    from wakeful.agents.directives import SELF, CancelCron, Delay, Emit, SetCron, SetState, Stop
+    from wakeful.agents.directives import SELF, CancelCron, CancelDelay, Delay, Emit, SetCron, SetState, Stop
     from wakeful.agents.schedules import Schedule
     from wakeful.app import Wakeful
     from wakeful.client import AsyncClient, Client
@@ -72,6 +72,7 @@ __all__ = [
     "AsyncClient",
     "Attempt",
     "CancelCron",
+    "CancelDelay",
     "CatchupPolicy",
     "CeleryTask",
     "Chat",
@@ -137,6 +138,7 @@ if not TYPE_CHECKING:
             "wakeful.agents.directives": [
                 "SELF",
                 "CancelCron",
+                "CancelDelay",
                 "Delay",
                 "Emit",
                 "SetCron",

@@ -16,7 +16,8 @@ from zoneinfo import ZoneInfo
 from wakeful.agents.schedules import check_document, check_job_id, schedule_document, scheduled_signal
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import check_slug
-from wakeful.signal.signals import Signal
+from wakeful.run.instances import MAX_DELAY_ID
+from wakeful.signal.signals import Signal, check_text
 from wakeful.values.duration import LONGEST, parse_duration
 from wakeful.values.json_value import Json, quote
 
@@ -104,20 +105,48 @@ class Delay(Directive):
     """Send a signal to this instance after a delay, counted from the commit by the clock of the database.
 
     The delay is in milliseconds, a `timedelta`, or text such as `"5m"`. With `durable=False` it is in memory
-    only, and lost with the process.
+    only, and lost with the process. One with an `id` replaces the delay of this instance that has the same
+    `id` and has not begun; `CancelDelay` cancels it.
 
     >>> Delay("5m", "task.retry").ms, Delay(5_000, Signal("task.retry", {"attempt": 2})).durable
     (300000, True)
+    >>> Delay("1h", "task.escalate", id="escalate").id
+    'escalate'
     """
 
     ms: int
     signal: Signal
     durable: bool
+    id: str | None
 
-    def __init__(self, ms: int | timedelta | str, signal: Signal | str, durable: bool = True) -> None:
+    def __init__(
+        self,
+        ms: int | timedelta | str,
+        signal: Signal | str,
+        durable: bool = True,
+        *,
+        id: str | None = None,
+    ) -> None:
+        if id is not None and not durable:
+            raise InvalidArgument("Delay: only a durable delay has an id; leave one of the two out")
         object.__setattr__(self, "ms", _milliseconds(ms))
         object.__setattr__(self, "signal", _signal("Delay", signal))
         object.__setattr__(self, "durable", bool(durable))
+        object.__setattr__(self, "id", None if id is None else _delay_id("Delay", id))
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class CancelDelay(Directive):
+    """Cancel the delay of this instance that has this id. If there is none, or it has begun, it is no error.
+
+    >>> CancelDelay("escalate")
+    CancelDelay(id='escalate')
+    """
+
+    id: str
+
+    def __init__(self, id: str) -> None:
+        object.__setattr__(self, "id", _delay_id("CancelDelay", id))
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -207,6 +236,10 @@ def _recipient(to: object) -> Recipient | tuple[str, str] | None:
     raise InvalidArgument(
         f"Emit: to is {quote(to)}; write to=SELF or to=('agent', 'instance'), or leave it out to send it out"
     )
+
+
+def _delay_id(what: str, value: object) -> str:
+    return check_text(f"{what}: id", value, MAX_DELAY_ID)
 
 
 def _milliseconds(value: object) -> int:

@@ -12,7 +12,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from wakeful.agents.class_registry import RegisteredClass
-from wakeful.agents.directives import CancelCron, Delay, Directive, Emit, Recipient, SetCron, SetState, Stop
+from wakeful.agents.directives import (
+    CancelCron,
+    CancelDelay,
+    Delay,
+    Directive,
+    Emit,
+    Recipient,
+    SetCron,
+    SetState,
+    Stop,
+)
 from wakeful.agents.schedules import read_schedule
 from wakeful.agents.state import StateObject, StateType, state_from_text, state_to_text
 from wakeful.document import Defaults
@@ -63,6 +73,8 @@ class DirectiveEffects:
     sends: list[Send] = field(default_factory=list)
     #: delays that are kept in memory
     volatile: list[Send] = field(default_factory=list)
+    #: the ids of delays that are set or cancelled
+    delay_ids: dict[str, None] = field(default_factory=dict)
     schedules: dict[tuple[bool, str], ScheduleChange] = field(default_factory=dict)
     emitted: list[str] = field(default_factory=list)
     stop: bool = False
@@ -128,7 +140,12 @@ def effects(
                 _emit(result, registered, instance, each, now_ms)
             case Delay():
                 send = _send(registered, instance, each.signal, registered.agent, instance, now_ms)
-                (result.sends if each.durable else result.volatile).append(send._replace(delay_ms=each.ms))
+                if each.id is not None:
+                    _end_delay(result, each.id)
+                to = result.sends if each.durable else result.volatile
+                to.append(send._replace(delay_ms=each.ms, delay_id=each.id))
+            case CancelDelay():
+                _end_delay(result, each.id)
             case SetCron():
                 change = _set_cron(registered, instance, each, now_ms, defaults or Defaults())
                 result.schedules[False, each.job_id] = change
@@ -152,6 +169,12 @@ def effects(
             DIRECTIVE_REFUSED,
         )
     return result
+
+
+def _end_delay(result: DirectiveEffects, delay_id: str) -> None:
+    """End the delay of this id, also if the same handler has set it."""
+    result.sends = [send for send in result.sends if send.delay_id != delay_id]
+    result.delay_ids[delay_id] = None
 
 
 def _change_state(
@@ -237,8 +260,8 @@ def _unknown_directive_text(value: object) -> str:
     if isinstance(value, type) and issubclass(value, Directive):
         return f"unknown directive {value.__name__}; it is a class: write {value.__name__}(…)"
     return (
-        f"unknown directive {quote(value)}; a handler returns SetState, Emit, Delay, SetCron, CancelCron, "
-        "Stop, text, or a list of them"
+        f"unknown directive {quote(value)}; a handler returns SetState, Emit, Delay, CancelDelay, SetCron, "
+        "CancelCron, Stop, text, or a list of them"
     )
 
 

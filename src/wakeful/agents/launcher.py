@@ -298,6 +298,7 @@ class AgentLauncher:
             data=result.state_text if changed else None,
             memory=memory.to_text(signal.type, self._clock.now_ms(), registered.dedupe_ms),
             sends=tuple(result.sends),
+            delay_ids=tuple(result.delay_ids),
             schedules=tuple(result.schedules.values()),
             stop=result.stop,
             emitted=f"[{','.join(result.emitted)}]" if result.emitted else None,

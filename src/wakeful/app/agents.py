@@ -20,6 +20,7 @@ from wakeful.service.agents.sessions import read_history_cursor
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.model_mapping import job_from_record
 from wakeful.service.serializers import (
+    DELAYS,
     HISTORY,
     INSTANCES,
     RECEIPTS,
@@ -151,6 +152,7 @@ class Agents(ClientAgents):
             waiting=view.waiting,
             run_id=view.active_run,
             schedules=schedules,
+            delays=tuple(DELAYS.to_model(each) for each in details.delays),
             state=details.state if details.has_state else None,
             state_error=details.state_error if details.has_state else None,
         )

@@ -220,6 +220,15 @@ class SessionShape(TypedDict):
     cursor: NotRequired[str | None]
 
 
+class InstanceDelayShape(TypedDict):
+    """A delay of an instance that is not due yet: a signal that it sends to itself later."""
+
+    id: str | None
+    signal: str
+    at: str
+    runId: str
+
+
 class InstanceShape(TypedDict):
     """An instance of an agent: it has its own state, mailbox and schedules."""
 
@@ -239,6 +248,7 @@ class InstanceShape(TypedDict):
     state: NotRequired[dict[str, Json] | None]
     stateError: NotRequired[str | None]
     schedules: NotRequired[list[JobShape]]
+    delays: NotRequired[list[InstanceDelayShape]]
 
 
 class TickShape(TypedDict):

@@ -20,7 +20,14 @@ if TYPE_CHECKING:
         WorkflowVersion,
         Workspace,
     )
-    from wakeful.model.agent import AgentInfo, HistoryEntry, InstanceInfo, MessageReceipt, SessionInfo
+    from wakeful.model.agent import (
+        AgentInfo,
+        HistoryEntry,
+        InstanceDelay,
+        InstanceInfo,
+        MessageReceipt,
+        SessionInfo,
+    )
     from wakeful.model.enums import (
         CatchupPolicy,
         DeliveryState,
@@ -50,6 +57,7 @@ __all__ = [
     "Hook",
     "Incident",
     "IncidentState",
+    "InstanceDelay",
     "InstanceInfo",
     "InstanceStatus",
     "Job",
@@ -88,6 +96,7 @@ if not TYPE_CHECKING:
             "wakeful.model.agent": [
                 "AgentInfo",
                 "HistoryEntry",
+                "InstanceDelay",
                 "InstanceInfo",
                 "MessageReceipt",
                 "SessionInfo",

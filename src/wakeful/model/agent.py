@@ -122,6 +122,21 @@ class SessionInfo:
     cursor: str | None = field(default=None, compare=False)
 
 
+@resource()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceDelay:
+    """A delay of an instance that is not due yet: a signal that it sends to itself later."""
+
+    #: what `Delay` names it, to replace or cancel it
+    id: str | None
+    #: the type of the signal
+    signal: str
+    #: when it is due
+    at: datetime
+    #: the run of the signal
+    run_id: Id
+
+
 @resource("Instance")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceInfo:
@@ -141,7 +156,7 @@ class InstanceInfo:
     version: int
     #: one higher with each change of its state
     revision: int
-    #: how many of its signals wait
+    #: how many of its signals wait, also delays that are not due yet
     waiting: int
     #: its run that is running or retrying
     run_id: Id | None
@@ -157,3 +172,5 @@ class InstanceInfo:
     state_error: Annotated[str | None, Form(nullable=True)] = field(default=None, compare=False)
     #: the jobs of its schedules
     schedules: tuple[Job, ...] = field(default=(), compare=False)
+    #: the first 100 delays that are not due yet
+    delays: tuple[InstanceDelay, ...] = field(default=(), compare=False)

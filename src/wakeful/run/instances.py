@@ -33,10 +33,17 @@ MESSAGE_SIGNAL: Final = "wakeful.message"
 HEARTBEAT_SIGNAL: Final = "wakeful.heartbeat"
 #: How many dynamic schedules an instance can have.
 MAX_SCHEDULES: Final = 100
+#: How many delays of an instance may wait until they are due. Then they count towards its mailbox.
+MAX_DELAYS: Final = 10_000
+#: The longest id of a delay.
+MAX_DELAY_ID: Final = 128
 #: The longest id of a schedule.
 MAX_SCHEDULE_ID: Final = 128
 #: The reason of runs that end because their instance was stopped.
 STOPPED: Final = "stopped"
+#: The reasons of a delay that another one with its id replaced, or that its instance cancelled.
+DELAY_REPLACED: Final = "delay_replaced"
+DELAY_CANCELLED: Final = "delay_cancelled"
 #: The reason of a tick that is skipped because the mailbox is full.
 MAILBOX_FULL: Final = "mailbox_full"
 #: The reason of a failed attempt whose directives could not be stored.
@@ -121,6 +128,8 @@ class Send(NamedTuple):
     id: str | None = None
     #: counted from the commit
     delay_ms: int = 0
+    #: the id of the delay
+    delay_id: str | None = None
 
 
 class ScheduleChange(NamedTuple):

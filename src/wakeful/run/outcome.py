@@ -43,6 +43,8 @@ class Handled(NamedTuple):
     #: when each type was handled last, and which keys were seen, as compact JSON; None: unchanged
     memory: str | None = None
     sends: tuple[Send, ...] = ()
+    #: the ids of delays that it sets or cancels: those that have not begun end
+    delay_ids: tuple[str, ...] = ()
     schedules: tuple[ScheduleChange, ...] = ()
     stop: bool = False
     #: the signals without a recipient, as a compact JSON array

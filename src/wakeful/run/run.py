@@ -82,6 +82,8 @@ REASONS: Final[Mapping[str, str]] = {
     "unverified": "the work was not verified",
     "evidence_missing": "the required evidence is missing",
     "directive_refused": "a directive of the handler was refused",
+    "delay_replaced": "another delay with the same id replaced it",
+    "delay_cancelled": "its instance cancelled the delay",
     "context_length": "the conversation is too long for the model",
     "empty_answer": "the model returned an empty answer",
     "refused": "the model refused to answer",

@@ -19,6 +19,9 @@ from wakeful.job.job import JobRecord, ScheduleKey
 from wakeful.job.start_rules import agent_requirement
 from wakeful.run.factory import as_skipped
 from wakeful.run.instances import (
+    DELAY_CANCELLED,
+    DELAY_REPLACED,
+    MAX_DELAYS,
     MAX_SCHEDULES,
     STOPPED,
     AgentClass,
@@ -46,10 +49,12 @@ class InstanceFacts(NamedTuple):
 
     status: InstanceStatus
     revision: int
-    #: how many of its runs are pending
+    #: how many of its runs are pending and due
     waiting: int
     #: how many dynamic schedules it has
     schedules: int = 0
+    #: how many of its runs are pending and not due yet
+    delayed: int = 0
 
 
 class SignalFacts(NamedTuple):
@@ -72,6 +77,8 @@ class SignalFacts(NamedTuple):
     new: frozenset[str] = frozenset()
     #: by (workspace, agent), and (workspace, ''): how many instances may be added. Absent: no limit
     room: Mapping[tuple[str, str], int] = {}
+    #: by (instance, id): the pending runs of the delays that the batch sets or cancels
+    delays: Mapping[tuple[str, str], str] = {}
 
 
 class Arrival(NamedTuple):
@@ -83,6 +90,8 @@ class Arrival(NamedTuple):
     signal_id: str | None = None
     #: until when the id is remembered
     expires_ms: int = 0
+    #: the id of the delay
+    delay_id: str | None = None
 
 
 class InstanceUpdate(NamedTuple):
@@ -118,6 +127,8 @@ class SignalEffects(NamedTuple):
     stopped: Sequence[str] = ()
     #: the signals that went out: run, JSON array
     emitted: Sequence[tuple[str, str]] = ()
+    #: pending delays that end: run, reason. After `arrivals`: cancelling exposes the next run
+    cancelled: Sequence[tuple[str, str]] = ()
 
 
 def instances_to_lock(outcomes: Iterable[Finished]) -> list[str]:
@@ -143,6 +154,11 @@ def recipients(handled: Handled) -> dict[str, tuple[str, str, str]]:
     }
 
 
+def any_delay(handled: Iterable[Handled]) -> bool:
+    """Return whether a handler delays a signal."""
+    return any(send.delay_ms for each in handled for send in each.sends)
+
+
 def new_of_agents(handled: Iterable[Handled], new: Collection[str]) -> dict[str, Counter[str]]:
     """Return how many of the recipients are new, by workspace and agent."""
     found: dict[str, Counter[str]] = {}
@@ -155,6 +171,11 @@ def new_of_agents(handled: Iterable[Handled], new: Collection[str]) -> dict[str,
 def schedule_keys(handled: Handled) -> list[ScheduleKey]:
     """Return the schedules that the handler sets or cancels. If it stops, all schedules are needed."""
     return [key_of_change(handled, change) for change in last_changes(handled)]
+
+
+def delay_keys(handled: Iterable[Handled]) -> list[tuple[str, str]]:
+    """Return (instance, id) of the delays that are set or cancelled."""
+    return [(each.instance_id, delay_id) for each in handled for delay_id in each.delay_ids]
 
 
 def signal_keys(handled: Handled) -> list[tuple[str, str, str]]:
@@ -175,6 +196,7 @@ def signal_effects(outcomes: Iterable[Finished], facts: SignalFacts, now_ms: int
     arrivals: list[Arrival] = []
     stopped: list[str] = []
     emitted: list[tuple[str, str]] = []
+    cancelled: list[tuple[str, str]] = []
     known = set(facts.duplicates)
     for outcome in outcomes:
         handled = outcome.handled
@@ -202,14 +224,24 @@ def signal_effects(outcomes: Iterable[Finished], facts: SignalFacts, now_ms: int
         elif handled.schedules:
             for change in last_changes(handled):
                 _apply(handled, change, facts, now_ms, created, changed, deleted)
+        ending = dict.fromkeys(handled.delay_ids, DELAY_CANCELLED)
         for send in handled.sends:
             arrival = _arrival(handled, send, facts, now_ms, outcome.run_id)
             key = (str(arrival.run.instance_id), send.source, send.id or "")
             if send.id is not None and key in known:
+                ending.pop(send.delay_id or "", None)  # it changes nothing
                 continue
+            if send.delay_id is not None:
+                ending[send.delay_id] = DELAY_REPLACED
             known.add(key)
             if not (handled.stop and arrival.run.instance_id == own):
                 arrivals.append(arrival)
+        if not handled.stop:
+            cancelled += [
+                (facts.delays[own, delay_id], reason)
+                for delay_id, reason in ending.items()
+                if (own, delay_id) in facts.delays
+            ]
         if handled.emitted is not None:
             emitted.append((outcome.run_id, handled.emitted))
     if stopped:  # whichever came first, no signal waits in a mailbox that is closed
@@ -219,7 +251,9 @@ def signal_effects(outcomes: Iterable[Finished], facts: SignalFacts, now_ms: int
             else each
             for each in arrivals
         ]
-    return SignalEffects(instances, list(created.values()), changed, deleted, arrivals, stopped, emitted)
+    return SignalEffects(
+        instances, list(created.values()), changed, deleted, arrivals, stopped, emitted, cancelled
+    )
 
 
 def signal_run(
@@ -232,6 +266,7 @@ def signal_run(
     source: str = "",
     signal_id: str | None = None,
     delay_ms: int = 0,
+    delay_id: str | None = None,
     triggered_by: str | None = None,
     depth: int = 0,
 ) -> Arrival:
@@ -275,7 +310,7 @@ def signal_run(
         signal=signal_type,
         details=RunDetails(depth=depth) if depth else None,
     )
-    return Arrival(run, source, signal_id, now_ms + agent_class.dedupe_ms)
+    return Arrival(run, source, signal_id, now_ms + agent_class.dedupe_ms, delay_id)
 
 
 def _apply(
@@ -337,6 +372,7 @@ def _arrival(handled: Handled, send: Send, facts: SignalFacts, now_ms: int, run_
         source=send.source,
         signal_id=send.id,
         delay_ms=send.delay_ms,
+        delay_id=send.delay_id,
         triggered_by=run_id,
         depth=handled.depth,
     )
@@ -371,7 +407,7 @@ def refuse(outcomes: Sequence[Finished], facts: SignalFacts) -> Sequence[Finishe
             continue
         error, sent, new = _refusal(handled, outcome.instance_id or handled.instance_id, facts, taken)
         if error is None:
-            if sent:
+            if handled.sends:
                 taken.signals.update(sent)
                 taken.known.update(signal_keys(handled))
                 taken.instances.update(new)
@@ -407,6 +443,8 @@ def _refusal(
         return None, {}, {}
     sent: Counter[str] = Counter()
     new: dict[str, tuple[str, str]] = {}
+    # To the instance itself, of which a batch has one outcome.
+    delays = -sum((own_id, delay_id) in facts.delays for delay_id in handled.delay_ids)
     for send in handled.sends:
         agent_class = facts.classes.get((handled.workspace, send.agent))
         to = f"instance '{send.instance}' of agent '{send.agent}'"
@@ -418,6 +456,11 @@ def _refusal(
         if there is not None and there.status == "stopped":
             return f"{what}: {to} is stopped; start it", sent, new
         if send.id is not None and (recipient, send.source, send.id) in taken.known:
+            continue
+        if send.delay_ms:
+            delays += 1
+            if (there.delayed if there else 0) + delays > MAX_DELAYS:
+                return f"Delay: {to} has {MAX_DELAYS} delays, and can have no more", sent, new
             continue
         waiting = (there.waiting if there else 0) + taken.signals[recipient] + sent[recipient]
         if waiting >= agent_class.mailbox:

@@ -30,7 +30,7 @@ from wakeful.service.jobs.revision_rules import FieldChange, Revision
 from wakeful.service.row_codec import RowCodec, instant
 from wakeful.store.accounts import AgentRow, KeyRow, WorkspaceRow
 from wakeful.store.audit import AuditRow
-from wakeful.store.instances import InstanceRow, InstanceView, Received
+from wakeful.store.instances import DelayRow, InstanceRow, InstanceView, Received
 from wakeful.store.quotas import QuotaRow
 from wakeful.store.row_mapping import job_from_row
 from wakeful.store.rows import AttemptView, JobRow, RunView, WorkflowRow
@@ -71,6 +71,7 @@ INCIDENTS: Final = RowCodec(
 )
 SUGGESTIONS: Final = RowCodec(model.Suggestion, Suggestion, job="job_name", summary=_summary)
 INSTANCES: Final = RowCodec(model.InstanceInfo, InstanceRow, id="name", waiting=None, run_id=None)
+DELAYS: Final = RowCodec(model.InstanceDelay, DelayRow, at="fire_ms")
 REVISIONS: Final = RowCodec(
     model.Revision,
     Revision,
@@ -304,6 +305,7 @@ def serialize_instance_details(principal: Principal, details: InstanceDetails) -
     """Return an instance with its schedules, and its state if the principal may see it."""
     content = serialize_instance(details.view)
     content["schedules"] = [serialize_job(principal, job) for job in details.schedules]
+    content["delays"] = [DELAYS.to_json(delay) for delay in details.delays]
     if details.has_state:
         content["state"] = details.state
         content["stateError"] = details.state_error

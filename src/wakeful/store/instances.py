@@ -56,6 +56,17 @@ class InstanceView(NamedTuple):
     waiting: int
     #: its run that is running or retrying
     active_run: str | None
+    #: how many of the pending runs are not due yet
+    delays: int = 0
+
+
+class DelayRow(NamedTuple):
+    """A delay of an instance that is not due yet."""
+
+    run_id: str
+    signal: str
+    fire_ms: int
+    id: str | None = None
 
 
 class InstanceFilter(NamedTuple):

@@ -6,6 +6,7 @@ refused with an error if a request adds it, and recorded as skipped otherwise.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
@@ -26,6 +27,10 @@ from wakeful.values.plural import plural
 SignalKey: TypeAlias = tuple[str, str, str]
 #: How many runs may wait in a mailbox whose class is not known.
 USUAL_MAILBOX: Final = 1_000
+#: The source of the ids of delays: signals have none with a space. They are stored as those of signals are.
+DELAY_SOURCE: Final = "wakeful delay"
+#: How long the id of a delay is remembered after it was due: its run may wait for so long and be replaced.
+KEEP_DELAY_ID_MS: Final = 30 * 24 * 3_600_000
 #: The reason of a first run that was pruned, while its duplicates are still recognised.
 PRUNED: Final = "pruned"
 
@@ -38,7 +43,7 @@ class Mailbox(NamedTuple):
     version: int = 0
     #: the last number that a run got
     sequence: int = 0
-    #: how many runs are pending, and how many may be
+    #: how many runs are pending and due, and how many may be
     waiting: int = 0
     limit: int = USUAL_MAILBOX
     #: whether a run is running or retrying
@@ -64,22 +69,27 @@ def admit(
     """Return what to write for these pending runs of the given mailboxes.
 
     The run that is next in an idle mailbox of an active instance is exposed. A run for a stopped instance
-    or a full mailbox is skipped; with `strict`, FailedPrecondition or ResourceExhausted is raised instead.
+    or a full mailbox is skipped; with `strict`, FailedPrecondition or ResourceExhausted is raised instead. A
+    delay is not in the mailbox until it is due: `signal_rules` compares it with its own limit.
     """
     entered: list[tuple[NewRun, int | None]] = []
     sequences = {instance: mailbox.sequence for instance, mailbox in mailboxes.items()}
+    #: how many runs were added that are no delays
+    added: Counter[str] = Counter()
     #: the position in `entered` of the first new run of each mailbox
     first: dict[str, int] = {}
     for run in runs:
         instance = str(run.instance_id)
         mailbox = mailboxes[instance]
-        reason = _refusal(mailbox, sequences[instance] - mailbox.sequence)
+        delay = _is_delay(run, now_ms)
+        reason = _refusal(mailbox, 0 if delay else mailbox.waiting + added[instance])
         if reason is not None:
             if strict:
                 raise refusal_error(run, reason, mailbox.limit)
             entered.append((as_skipped(run, reason, now_ms), None))
             continue
         sequences[instance] += 1
+        added[instance] += not delay
         entered.append((run._replace(due_ms=None), sequences[instance]))
         if instance not in first or run.fire_ms < entered[first[instance]][0].fire_ms:
             first[instance] = len(entered) - 1
@@ -142,11 +152,16 @@ def pruned_view(duplicate: NewRun, first_id: str, now_ms: int) -> RunView:
     )
 
 
-def _refusal(mailbox: Mailbox, added: int) -> str | None:
-    """Return why no other run may enter; None if one may."""
+def _is_delay(run: NewRun, now_ms: int) -> bool:
+    """Return whether a run is a signal that waits for its time. A tick counts towards the mailbox at once."""
+    return run.job_id is None and run.fire_ms > now_ms
+
+
+def _refusal(mailbox: Mailbox, waiting: int) -> str | None:
+    """Return why no other run may enter if so many wait; None if one may."""
     if mailbox.status == "stopped":
         return STOPPED
-    return MAILBOX_FULL if mailbox.waiting + added >= mailbox.limit else None
+    return MAILBOX_FULL if waiting >= mailbox.limit else None
 
 
 def slots_of_instances(
@@ -163,6 +178,19 @@ def slots_of_instances(
 def signal_key(arrival: Arrival) -> SignalKey:
     """Return the identity of a signal that has an id."""
     return str(arrival.run.instance_id), arrival.source, str(arrival.signal_id)
+
+
+def ids_to_remember(arrivals: Iterable[Arrival]) -> list[tuple[str | None, str, str, str, int]]:
+    """Return the rows of `signal_ids` for these signals: instance, source, id, run, until when."""
+    rows = []
+    for each in arrivals:
+        run = each.run
+        if each.signal_id is not None:
+            rows.append((run.instance_id, each.source, each.signal_id, run.id, each.expires_ms))
+        if each.delay_id is not None:
+            until_ms = run.fire_ms + KEEP_DELAY_ID_MS
+            rows.append((run.instance_id, DELAY_SOURCE, each.delay_id, run.id, until_ms))
+    return rows
 
 
 def signal_result(

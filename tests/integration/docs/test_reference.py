@@ -327,7 +327,7 @@ def test_every_attribute_of_agent_classes_and_contexts_is_in_the_table():
 
     assert {*_public(wakeful.Agent), "name"} <= names
     assert {*_public(wakeful.Context), *_public(wakeful.Context.__base__ or object)} <= names
-    for directive in ("SetState", "Emit", "Delay", "SetCron", "CancelCron", "Stop"):
+    for directive in ("SetState", "Emit", "Delay", "CancelDelay", "SetCron", "CancelCron", "Stop"):
         assert directive in names
     for row in rows("reference/python.md", "Agent classes"):
         name = row[0].strip("`")

@@ -111,11 +111,12 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
         "LOCK_FAILING": [ids, ids[:10]],
         "RESERVE": [ids, [1] * BATCH],
         "UPDATE_INSTANCES": [ids, [NOW] * BATCH, ["{}"] * BATCH, [1] * BATCH, *[[None] * BATCH] * 3, NOW],
-        "MAILBOXES": [ids, None],
+        "MAILBOXES": [ids, None, NOW],
         "NEXT": [ids],
-        "WAITING": [ids],
+        "WAITING": [ids, NOW, True],
         "PENDING_OF": [ids],
         "CLASSES": [["default"], ["report"]],
+        "DELAYS": [ids, ["a"] * BATCH],
         "KNOWN_SIGNALS": [ids, keys, ["a"] * BATCH, NOW],
         "ADD_SIGNAL_IDS": [ids, keys, ["b"] * BATCH, ids, [NOW] * BATCH],
         "INSERT_SIGNALS": [[run[:-1] for run in new], NOW, sql.numbers([9] * BATCH)],
@@ -159,7 +160,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
         InstanceFilter("default"),
         InstanceFilter("default", "report", after=("report", "i5")),
     ):
-        yield str(only), *shared.list_statement(only)
+        yield str(only), *shared.list_statement(only, NOW)
     yield str(of_instance), *run_reads.list_runs(of_instance)  # type: ignore[misc]
     # Runs of a job in mailboxes: run, job and instance have the same id.
     found = await db.fetch(
@@ -183,8 +184,10 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     for name, values in given.items():
         yield name, statements[name], values
     yield "JOB", job_reads.JOB, ["default", "report", "job-5"]
-    yield "VIEW", shared.VIEW, [ids[5]]
+    yield "VIEW", shared.VIEW, [NOW, ids[5]]
     yield "PENDING", shared.PENDING, [ids[0], 50]
+    yield "DELAYS", shared.DELAYS, [ids[0], NOW, 50]
+    yield "DELAY_IDS", shared.DELAY_IDS, [ids[0], NOW]
     yield "SCHEDULES", job_reads.SCHEDULES, [ids[5]]
     yield "CREATE_JOBS", sql.CREATE_JOBS, [[job(f"new-{number}") for number in range(BATCH)]]
 

@@ -66,7 +66,7 @@ def _all_statements() -> dict[str, str]:
     for agent in (None, "a"):
         for after in (None, ("a", "b")):
             only = InstanceFilter("w", agent, None, after)
-            named[str(only)] = translate(shared.list_statement(only)[0])
+            named[str(only)] = translate(shared.list_statement(only, NOW)[0])
     return named
 
 
@@ -118,7 +118,7 @@ async def test_no_statement_scans_a_table_and_no_call_exceeds_its_step_budget(tm
     budget = {
         "take": (lambda: store.take(NOW, "w1", LANES, HAS_REPORT), 2 * STEP),
         "next_due": (lambda: store.next_due_ms(NOW, list(LANES), HAS_REPORT), 2 * STEP),
-        "finish": (lambda: store.finish("w1", [done(run, data="{}") for run in running], alone), 40_000),
+        "finish": (lambda: store.finish("w1", [done(run, data="{}") for run in running], alone), 41_000),
         "send": (lambda: store.send([arrival("n000007", signal_id="c")], MAILBOX), 5 * STEP),
         "send to a full mailbox": (lambda: store.send([arrival("full")], MAILBOX), 100 * STEP),
         "send a thousand": (lambda: store.send(many, MAILBOX), 600_000),

@@ -12,7 +12,20 @@ from typing import Any, ClassVar
 
 import pytest
 
-from wakeful import SELF, Agent, CancelCron, Context, Delay, Emit, SetCron, SetState, Signal, Stop, on
+from wakeful import (
+    SELF,
+    Agent,
+    CancelCron,
+    CancelDelay,
+    Context,
+    Delay,
+    Emit,
+    SetCron,
+    SetState,
+    Signal,
+    Stop,
+    on,
+)
 from wakeful.agents.class_registry import ClassRegistry
 from wakeful.agents.launcher import AgentLauncher
 from wakeful.document import Defaults
@@ -290,6 +303,20 @@ async def test_directives_become_what_is_written(agents: Fixture):
     assert (definition.work.payload, definition.work.lane) == ({"a": 1}, "team")
     assert (definition.policy.timeout_ms, definition.policy.max_attempts) == (60_000, 5)
     assert not result.stop
+
+
+async def test_the_last_change_of_a_delay_wins(agents: Fixture):
+    def body(signal: Signal, ctx: Context) -> object:
+        return [
+            Delay("1s", "count.a", id="x"), Delay("2s", "count.b", id="y"), Delay("3s", "count.c"),
+            Delay("4s", "count.d", id="x"), CancelDelay("y"), CancelDelay("z"),
+        ]  # fmt: skip
+
+    result = handled(await agents.handle(body))
+    assert [(send.type, send.delay_ms, send.delay_id) for send in result.sends] == [
+        ("count.c", 3_000, None), ("count.d", 4_000, "x"),
+    ]  # fmt: skip
+    assert result.delay_ids == ("x", "y", "z")
 
 
 async def test_the_last_change_of_a_schedule_wins(agents: Fixture):

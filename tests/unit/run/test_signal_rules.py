@@ -9,6 +9,7 @@ from wakeful.job.job import AGENT_INACTIVE, Definition, JobRecord, ScheduleKey
 from wakeful.job.policy import DEFAULT_POLICY
 from wakeful.run.instances import (
     DIRECTIVE_REFUSED,
+    MAX_DELAYS,
     MAX_SCHEDULES,
     AgentClass,
     ScheduleChange,
@@ -73,9 +74,14 @@ class TestRefusal:
         assert refused.failed_attempts == 1
         assert signal_effects([refused], FACTS, NOW_MS).instances == []
 
-    def test_the_error_names_the_directive(self) -> None:
-        (refused,) = refuse([outcome_of(HANDLED._replace(sends=(send_to(delay_ms=5),) * 4))], FACTS)
-        assert str(refused.error).startswith("Delay: the mailbox")
+    def test_delays_have_a_limit_of_their_own(self) -> None:
+        many = FACTS._replace(instances={OWN: InstanceFacts("active", 7, 3, delayed=MAX_DELAYS - 1)})
+        one, two = (outcome_of(HANDLED._replace(sends=(send_to("eu", delay_ms=5),) * n)) for n in (1, 2))
+        assert refuse([one], many) == [one]
+        (refused,) = refuse([two], many)
+        assert str(refused.error).startswith("Delay: instance 'eu' of agent 'report' has 10000 delays")
+        replacing = outcome_of(two.handled._replace(delay_ids=("a",)) if two.handled else HANDLED)
+        assert refuse([replacing], many._replace(delays={(OWN, "a"): "r9"})) == [replacing]
 
     def test_the_last_attempt_is_a_dead_letter(self) -> None:
         outcome = conclude(
@@ -226,7 +232,7 @@ class TestSchedules:
 
     def test_cancelling_an_unknown_schedule_changes_nothing(self) -> None:
         outcome = outcome_of(HANDLED._replace(schedules=(ScheduleChange("daily"),)))
-        assert signal_effects([outcome], FACTS, NOW_MS)[1:] == ([], [], {}, [], [], [])
+        assert signal_effects([outcome], FACTS, NOW_MS)[1:] == ([], [], {}, [], [], [], [])
 
     def test_a_declared_schedule_that_is_cancelled_is_disabled(self) -> None:
         key = ScheduleKey(OWN, "declared", "daily")

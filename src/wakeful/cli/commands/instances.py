@@ -15,7 +15,7 @@ from wakeful.cli.pages import job_table
 from wakeful.cli.session import CliSession, command, command_group
 from wakeful.cli.tables import Column, ResourceTable
 from wakeful.cli.times import moment_text
-from wakeful.client.types import InstanceShape
+from wakeful.client.types import InstanceDelayShape, InstanceShape
 from wakeful.errors import InvalidArgument
 
 InstanceId = Annotated[str, typer.Argument(metavar="ID", help="the instance (default: default)")]
@@ -145,8 +145,16 @@ INSTANCES: Final = ResourceTable[InstanceShape](
 )
 
 
+_DELAYS: Final = ResourceTable[InstanceDelayShape](
+    Column("DELAY", "id", "bold"),
+    Column("SIGNAL", "signal"),
+    Column("DUE", "at"),
+    Column("RUN", "runId", "dim"),
+)
+
+
 def instance_page(instance: InstanceShape, now_ms: int) -> list[RenderableType]:
-    """Return a page with all fields of an instance, and a table of its schedules."""
+    """Return a page with all fields of an instance, and tables of its schedules and delays."""
     error = instance.get("stateError")
     fields = page(
         {
@@ -168,5 +176,9 @@ def instance_page(instance: InstanceShape, now_ms: int) -> list[RenderableType]:
             "state error": None if error is None else Text(error, "red"),
         }
     )
-    schedules = instance.get("schedules") or []
-    return [fields, "", job_table(schedules, now_ms)] if schedules else [fields]
+    parts: list[RenderableType] = [fields]
+    if schedules := instance.get("schedules"):
+        parts += ["", job_table(schedules, now_ms)]
+    if delays := instance.get("delays"):
+        parts += ["", _DELAYS.render(delays, now_ms)]
+    return parts

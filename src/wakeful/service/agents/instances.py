@@ -28,6 +28,7 @@ from wakeful.service.auth.masking import mask_value
 from wakeful.service.jobs.pauses import read_note
 from wakeful.service.jobs.run_origin import RunOrigins
 from wakeful.store.instances import (
+    DelayRow,
     InstanceFilter,
     InstanceRow,
     InstanceRule,
@@ -40,6 +41,8 @@ from wakeful.values.json_value import Json, compact, json_value
 
 log = get_logger("wakeful.service")
 
+#: How many delays of an instance are shown.
+_SHOWN_DELAYS: Final = 100
 STATUSES: Final[tuple[InstanceStatus, ...]] = get_args(InstanceStatus)
 
 
@@ -81,6 +84,8 @@ class InstanceDetails:
 
     view: InstanceView
     schedules: tuple[JobRecord, ...] = ()
+    #: the first delays that are not due yet
+    delays: tuple[DelayRow, ...] = ()
     #: whether the caller may read the state
     has_state: bool = False
     #: None: the initial state of a class that is not registered in this process
@@ -197,10 +202,11 @@ class InstanceService:
         check_slug(name, "instance")
         view = await self._view(workspace, agent, name)
         schedules = _readable(await self._store.schedules(view.row.id))
+        delays = tuple(await self._store.delays(view.row.id, _SHOWN_DELAYS)) if view.delays else ()
         if principal.role not in MAY["instance.state"]:
-            return InstanceDetails(view, schedules)
+            return InstanceDetails(view, schedules, delays)
         state, error = self._state(view.row)
-        return InstanceDetails(view, schedules, True, state, error)
+        return InstanceDetails(view, schedules, delays, True, state, error)
 
     def for_page(self, details: InstanceDetails) -> InstanceDetails:
         """Return an instance as pages show it: its class redacts its state, and credentials are masked."""

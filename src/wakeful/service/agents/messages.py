@@ -168,7 +168,7 @@ class MessageService:
             return
         if view.row.status == "stopped":
             raise refusal(row.name, name, STOPPED, agent_class.mailbox)
-        if view.waiting >= agent_class.mailbox:
+        if view.waiting - view.delays >= agent_class.mailbox:
             raise refusal(row.name, name, MAILBOX_FULL, agent_class.mailbox)
 
 

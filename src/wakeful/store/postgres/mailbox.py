@@ -13,7 +13,7 @@ from wakeful.run.instances import InstanceLimits, InstanceStatus
 from wakeful.run.run import NewRun
 from wakeful.run.signal_rules import Arrival
 from wakeful.store.instances import INSTANCES_TOPIC
-from wakeful.store.mailbox_rules import Mailbox, SignalKey, admit
+from wakeful.store.mailbox_rules import Mailbox, SignalKey, admit, ids_to_remember
 from wakeful.store.postgres import mailbox_statements as sql
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.statements import SET_DETAILS, numbers
@@ -173,7 +173,7 @@ async def admit_signals(
     mailboxes: dict[str, Mailbox] = {}
     occupants: dict[str, str | None] = {}
     for key, version, waiting, most, held, state, fire_ms in await db.fetch(
-        sql.MAILBOXES, list({str(run.instance_id) for run in runs}), limit
+        sql.MAILBOXES, list({str(run.instance_id) for run in runs}), limit, now_ms
     ):
         exposed_ms = fire_ms if state == "pending" else None
         busy = held is not None and exposed_ms is None
@@ -263,12 +263,14 @@ async def known_signals(db: Db, now_ms: int, keys: Sequence[SignalKey]) -> dict[
     return {(key, source, signal_id): run_id for key, source, signal_id, run_id in rows}
 
 
+async def pending_delays(db: Db, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Return the pending runs of those of these delays (instance, id) that have not begun."""
+    rows = await db.fetch(sql.DELAYS, *map(list, zip(*keys, strict=True))) if keys else ()
+    return {(key, delay_id): run_id for key, delay_id, run_id in rows}
+
+
 async def remember(db: Db, arrivals: Iterable[Arrival]) -> None:
-    """Remember the ids of these signals, as far as they have one."""
-    rows = [
-        (each.run.instance_id, each.source, each.signal_id, each.run.id, each.expires_ms)
-        for each in arrivals
-        if each.signal_id is not None
-    ]
+    """Remember the ids of these signals, as far as they have one, and those of delays."""
+    rows = ids_to_remember(arrivals)
     if rows:
         await db.execute(sql.ADD_SIGNAL_IDS, *map(list, zip(*rows, strict=True)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.store.mailbox_rules import USUAL_MAILBOX
+from wakeful.store.mailbox_rules import DELAY_SOURCE, USUAL_MAILBOX
 from wakeful.store.postgres.statements import NEW_RUN_COLUMNS, taken_runs
 from wakeful.store.sql.instances import CLASS_COLUMNS
 
@@ -104,7 +104,8 @@ _OCCUPANT: Final = """
 #: agent_classes. PostgreSQL reads no JSON with the escape \u0000, which texts of declared schedules may have
 MAILBOXES: Final = f"""
     SELECT i.id::text, i.version,
-        (SELECT count(*) FROM live_runs l WHERE l.instance_id = k.id AND l.state = 'pending'),
+        (SELECT count(*) FROM live_runs l
+            WHERE l.instance_id = k.id AND l.state = 'pending' AND l.fire_at <= $3),
         coalesce($2, (
             SELECT (replace(c.definition, '\\u0000', '\\u0001')::json ->> 'mailbox')::integer
             FROM agent_classes c
@@ -229,7 +230,11 @@ INSERT_SIGNALS: Final = f"""
     SELECT string_agg(id::text, ',') FROM inserted"""
 #: live_runs_mailbox: all entries of each instance
 WAITING: Final = """
-    SELECT i.id::text, (SELECT count(*) FROM live_runs l WHERE l.instance_id = i.id AND l.state = 'pending')
+    SELECT i.id::text,
+        (SELECT count(*) FROM live_runs l
+            WHERE l.instance_id = i.id AND l.state = 'pending' AND l.fire_at <= $2),
+        CASE WHEN $3 THEN (SELECT count(*) FROM live_runs l
+            WHERE l.instance_id = i.id AND l.state = 'pending' AND l.fire_at > $2) ELSE 0 END
     FROM unnest($1::uuid[]) i (id)"""
 #: live_runs_mailbox: all entries of each instance
 PENDING_OF: Final = """
@@ -250,7 +255,14 @@ KNOWN_SIGNALS: Final = """
     FROM unnest($1::uuid[], $2::text[], $3::text[]) k (instance_id, source, id)
     JOIN signal_ids s ON s.instance_id = k.instance_id AND s.source = k.source AND s.id = k.id
     WHERE s.expires_at > $4"""
-#: the same. An id that has expired is replaced
+#: the primary keys of signal_ids and live_runs, once for each
+DELAYS: Final = f"""
+    SELECT s.instance_id::text, s.id, l.run_id::text
+    FROM unnest($1::uuid[], $2::text[]) k (instance_id, id)
+    JOIN signal_ids s ON s.instance_id = k.instance_id AND s.source = '{DELAY_SOURCE}' AND s.id = k.id
+    JOIN live_runs l ON l.run_id = s.run_id AND CASE WHEN s.run_id IS NOT NULL
+        THEN l.state = 'pending' AND l.instance_id = s.instance_id END"""
+#: the primary key of signal_ids, once for each. An id that has expired is replaced
 ADD_SIGNAL_IDS: Final = """
     INSERT INTO signal_ids (instance_id, source, id, run_id, expires_at)
     SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::uuid[], $5::timestamptz[])

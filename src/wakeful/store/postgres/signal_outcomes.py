@@ -24,6 +24,8 @@ from wakeful.run.signal_rules import (
     Arrival,
     InstanceFacts,
     SignalFacts,
+    any_delay,
+    delay_keys,
     instances_to_lock,
     new_of_agents,
     recipients,
@@ -37,7 +39,13 @@ from wakeful.store.postgres import mailbox_statements as mail
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.jobs import HOLD_EXISTING, create_jobs, write_changes
-from wakeful.store.postgres.mailbox import known_signals, lock_limits, remember, write_signals
+from wakeful.store.postgres.mailbox import (
+    known_signals,
+    lock_limits,
+    pending_delays,
+    remember,
+    write_signals,
+)
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.waiting_runs import cancel, delete_jobs, withdraw
 from wakeful.store.quotas import QuotaOwner
@@ -207,12 +215,13 @@ async def _facts(
 ) -> SignalFacts:
     """Read what follows depends on. For handlers that only change the state, the rows are all."""
     sending = [each for each in handled if each.sends]
-    waiting: dict[str, int] = {}
+    waiting: dict[str, tuple[int, int]] = {}
     classes: dict[tuple[str, str], AgentClass] = {}
     known: Collection[tuple[str, str, str]] = ()
     if sending:
         to = {key for each in sending for key in recipients(each)}
-        waiting = dict(map(tuple, await db.fetch(mail.WAITING, list(to))))
+        counts = await db.fetch(mail.WAITING, list(to), now_ms, any_delay(sending))
+        waiting = {key: (due, delayed) for key, due, delayed in counts}
         agents = sorted({(each.workspace, send.agent) for each in sending for send in each.sends})
         columns = map(list, zip(*agents, strict=True))
         found = [read_class(row) for row in await db.fetch(mail.CLASSES, *columns)]
@@ -220,16 +229,17 @@ async def _facts(
         known = await known_signals(db, now_ms, [key for each in sending for key in signal_keys(each)])
     keys = {job_id: key for job_id, job in jobs.items() if (key := schedule_key(job)) is not None}
     dynamic = Counter(key.instance_id for key in keys.values() if key.origin == "dynamic")
-    instances = {
-        key: InstanceFacts(status, revision, waiting.get(key, 0), dynamic[key])
-        for key, status, revision in rows
-    }
+    instances = {}
+    for key, status, revision in rows:
+        due, delayed = waiting.get(key, (0, 0))
+        instances[key] = InstanceFacts(status, revision, due, dynamic[key], delayed)
     return SignalFacts(
         instances,
         classes,
         stored_schedules(jobs.values(), set(keys.values())),
         {key: job_id for job_id, key in keys.items()},
         frozenset(known),
+        delays=await pending_delays(db, delay_keys(handled)),
     )
 
 
@@ -256,6 +266,8 @@ async def write_directives(
         )
     if effects.arrivals:
         await _receive(db, events, now_ms, effects.arrivals)
+    if effects.cancelled:
+        await cancel(db, events, now_ms, effects.cancelled)
     run_ids = [run_id for run_id, _ in effects.emitted]
     if run_ids:
         await db.execute(mail.SET_EMITTED, run_ids, [emitted for _, emitted in effects.emitted])

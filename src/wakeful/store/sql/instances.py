@@ -14,8 +14,15 @@ from wakeful.run.signal_rules import Arrival
 from wakeful.store.audit import AuditEntry, was_written
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import Keyed
-from wakeful.store.instances import InstanceFilter, InstanceRow, InstanceRule, InstanceView, Received
-from wakeful.store.mailbox_rules import check_instances
+from wakeful.store.instances import (
+    DelayRow,
+    InstanceFilter,
+    InstanceRow,
+    InstanceRule,
+    InstanceView,
+    Received,
+)
+from wakeful.store.mailbox_rules import DELAY_SOURCE, KEEP_DELAY_ID_MS, check_instances
 from wakeful.store.quotas import INSTANCES
 from wakeful.store.rows import JobRow
 from wakeful.store.sql import jobs
@@ -44,21 +51,27 @@ INSTANCE_COLUMNS: Final = (
 )
 #: the primary key
 INSTANCE: Final = f"SELECT {INSTANCE_COLUMNS} FROM instances i WHERE i.id = $1"
-#: runs_mailbox and runs_exposed, or live_runs_mailbox and live_runs_exposed, once for each
+#: runs_mailbox and runs_exposed, or live_runs_mailbox and live_runs_exposed, once for each. $1: now
 _VIEW_COLUMNS: Final = Texts(
     sqlite=f"""{INSTANCE_COLUMNS},
-    (SELECT count(*) FROM runs INDEXED BY runs_mailbox WHERE instance_id = i.id AND state = 'pending'),
+    (SELECT count(*) FROM runs INDEXED BY runs_mailbox
+        WHERE instance_id = i.id AND state = 'pending' AND fire_at <= $1),
+    (SELECT count(*) FROM runs INDEXED BY runs_mailbox
+        WHERE instance_id = i.id AND state = 'pending' AND fire_at > $1),
     (SELECT id FROM runs INDEXED BY runs_exposed WHERE instance_id = i.id
         AND (state IN ('running', 'retrying') OR state = 'pending' AND due_at IS NOT NULL)
         AND state <> 'pending')""",
     postgresql=f"""{INSTANCE_COLUMNS},
-    (SELECT count(*) FROM live_runs l WHERE l.instance_id = i.id AND l.state = 'pending'),
+    (SELECT count(*) FROM live_runs l
+        WHERE l.instance_id = i.id AND l.state = 'pending' AND l.fire_at <= $1),
+    (SELECT count(*) FROM live_runs l
+        WHERE l.instance_id = i.id AND l.state = 'pending' AND l.fire_at > $1),
     (SELECT l.run_id::text FROM live_runs l
         WHERE l.instance_id = i.id AND (l.state <> 'pending' OR l.due_at IS NOT NULL)
             AND l.state <> 'pending')""",
 )
 #: the primary key
-VIEW: Final = Texts(*(f"SELECT {columns} FROM instances i WHERE i.id = $1" for columns in _VIEW_COLUMNS))
+VIEW: Final = Texts(*(f"SELECT {columns} FROM instances i WHERE i.id = $2" for columns in _VIEW_COLUMNS))
 #: runs_mailbox or live_runs_mailbox: a range of it, in its order
 PENDING: Final = Texts(
     sqlite="""
@@ -68,6 +81,21 @@ PENDING: Final = Texts(
     SELECT run_id::text FROM live_runs WHERE instance_id = $1 AND state = 'pending'
     ORDER BY fire_at, sequence LIMIT $2""",
 )
+#: runs_mailbox or live_runs_mailbox: a range of it, in its order; the primary key of runs for each
+DELAYS: Final = Texts(
+    sqlite="""
+    SELECT id, signal, fire_at FROM runs INDEXED BY runs_mailbox
+    WHERE instance_id = $1 AND state = 'pending' AND fire_at > $2 AND job_id IS NULL
+    ORDER BY fire_at, sequence LIMIT $3""",
+    postgresql="""
+    SELECT l.run_id::text, r.signal, l.fire_at FROM live_runs l JOIN runs r ON r.id = l.run_id
+    WHERE l.instance_id = $1 AND l.state = 'pending' AND l.fire_at > $2 AND l.job_id IS NULL
+    ORDER BY l.fire_at, l.sequence LIMIT $3""",
+)
+#: the primary key: a range of it
+DELAY_IDS: Final = f"""
+    SELECT run_id::text, id FROM signal_ids
+    WHERE instance_id = $1 AND source = '{DELAY_SOURCE}' AND expires_at > $2"""
 #: the primary key; every column of an `InstanceRow` in its order, but not `sequence`
 ADD_INSTANCE: Final = """
     INSERT INTO instances (id, workspace, agent, name, status, note, data, version, revision, memory,
@@ -183,14 +211,14 @@ async def write_instance(session: SqlSession, row: InstanceRow, *, new: bool) ->
 
 
 def instance_view(row: Row) -> InstanceView:
-    """Return an instance from `INSTANCE_COLUMNS`, the number of pending runs, and its active run."""
-    *columns, waiting, active_run = row
-    return InstanceView(InstanceRow(*columns), waiting, active_run)
+    """Return an instance from `_VIEW_COLUMNS`."""
+    *columns, due, delays, active_run = row
+    return InstanceView(InstanceRow(*columns), due + delays, active_run, delays)
 
 
-def list_statement(only: InstanceFilter) -> tuple[Texts, list[object]]:
+def list_statement(only: InstanceFilter, now_ms: int) -> tuple[Texts, list[object]]:
     """Return the statement that lists instances, and its arguments. instances_name: a range, in its order."""
-    where, args = ["i.workspace = $1"], [only.workspace, only.limit]
+    where, args = ["i.workspace = $2"], [now_ms, only.workspace, only.limit]
     for column, value in (("agent", only.agent), ("status", only.status)):
         if value is not None:
             args.append(value)
@@ -198,25 +226,35 @@ def list_statement(only: InstanceFilter) -> tuple[Texts, list[object]]:
     if only.after is not None:
         args.extend(only.after)
         where.append(f"(i.agent, i.name) > (${len(args) - 1}, ${len(args)})")
-    rest = f"FROM instances i WHERE {' AND '.join(where)} ORDER BY i.agent, i.name LIMIT $2"
+    rest = f"FROM instances i WHERE {' AND '.join(where)} ORDER BY i.agent, i.name LIMIT $3"
     return Texts(*(f"SELECT {columns} {rest}" for columns in _VIEW_COLUMNS)), args
 
 
-async def read_instance(session: SqlSession, workspace: str, agent: str, name: str) -> InstanceView | None:
+async def read_instance(
+    session: SqlSession, workspace: str, agent: str, name: str, now_ms: int
+) -> InstanceView | None:
     """Return an instance with its mailbox."""
-    row = await session.row(VIEW, instance_id(workspace, agent, name))
+    row = await session.row(VIEW, now_ms, instance_id(workspace, agent, name))
     return None if row is None else instance_view(row)
 
 
-async def list_instances(session: SqlSession, only: InstanceFilter) -> list[InstanceView]:
+async def list_instances(session: SqlSession, only: InstanceFilter, now_ms: int) -> list[InstanceView]:
     """Return the instances that match, by agent and name."""
-    statement, args = list_statement(only)
+    statement, args = list_statement(only, now_ms)
     return [instance_view(row) for row in await session.rows(statement, *args)]
 
 
 async def pending_runs(session: SqlSession, instance: str, limit: int) -> list[str]:
     """Return the ids of the pending runs of an instance, in the order in which it handles them."""
     return await session.column(PENDING, instance, limit)
+
+
+async def read_delays(session: SqlSession, instance: str, now_ms: int, limit: int) -> list[DelayRow]:
+    """Return the first delays of an instance that are not due yet, in their order."""
+    rows = await session.rows(DELAYS, instance, now_ms, limit)
+    named = await session.rows(DELAY_IDS, instance, now_ms + KEEP_DELAY_ID_MS) if rows else ()
+    ids = dict(map(tuple, named))
+    return [DelayRow(run_id, signal, fire_ms, ids.get(run_id)) for run_id, signal, fire_ms in rows]
 
 
 async def stale_instances(session: SqlSession, agent_class: AgentClass, limit: int) -> list[str]:
@@ -342,11 +380,15 @@ class SqlInstances(SqlBase):
 
     async def instance(self, workspace: str, agent: str, name: str) -> InstanceView | None:
         """Return an instance."""
-        return await self._read(read_instance, workspace, agent, name)
+        return await self._read(read_instance, workspace, agent, name, self.clock.now_ms())
 
     async def instances(self, only: InstanceFilter) -> list[InstanceView]:
         """Return instances, ordered by agent and name."""
-        return await self._read(list_instances, only)
+        return await self._read(list_instances, only, self.clock.now_ms())
+
+    async def delays(self, instance_id: str, limit: int) -> list[DelayRow]:
+        """Return the first delays of an instance that are not due yet, in their order."""
+        return await self._read(read_delays, instance_id, self.clock.now_ms(), limit)
 
     async def schedules(self, instance_id: str) -> list[JobRow]:
         """Return the jobs of the schedules of an instance, by origin and id."""

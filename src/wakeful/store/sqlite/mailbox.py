@@ -14,7 +14,15 @@ from wakeful.run.instances import InstanceStatus
 from wakeful.run.run import NewRun
 from wakeful.run.signal_rules import Arrival
 from wakeful.store.instances import INSTANCES_TOPIC
-from wakeful.store.mailbox_rules import USUAL_MAILBOX, Admission, Mailbox, SignalKey, admit
+from wakeful.store.mailbox_rules import (
+    DELAY_SOURCE,
+    USUAL_MAILBOX,
+    Admission,
+    Mailbox,
+    SignalKey,
+    admit,
+    ids_to_remember,
+)
 from wakeful.store.rows import Move
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
@@ -25,7 +33,8 @@ _EXPOSED: Final = """x.instance_id = i.id
 #: the primary keys of instances and agent_classes, runs_exposed, and a range of runs_mailbox, once for each
 MAILBOXES: Final = f"""
     SELECT i.id, i.status, i.version, i.sequence,
-        (SELECT count(*) FROM runs INDEXED BY runs_mailbox WHERE instance_id = i.id AND state = 'pending'),
+        (SELECT count(*) FROM runs INDEXED BY runs_mailbox
+            WHERE instance_id = i.id AND state = 'pending' AND fire_at <= ?3),
         coalesce(?2, json_extract(c.definition, '$.mailbox'), {USUAL_MAILBOX}),
         x.state, x.fire_at
     FROM json_each(?1) e CROSS JOIN instances i ON i.id = e.value
@@ -55,6 +64,12 @@ KNOWN_IDS: Final = """
         ON s.instance_id = json_extract(e.value, '$[0]') AND s.source = json_extract(e.value, '$[1]')
         AND s.id = json_extract(e.value, '$[2]')
     WHERE s.expires_at > ?2"""
+#: the primary keys of signal_ids and runs, once for each
+DELAYS: Final = f"""
+    SELECT s.instance_id, s.id, r.id FROM json_each(?) e CROSS JOIN signal_ids s
+        ON s.instance_id = json_extract(e.value, '$[0]') AND s.source = '{DELAY_SOURCE}'
+        AND s.id = json_extract(e.value, '$[1]')
+    CROSS JOIN runs r ON r.id = s.run_id AND r.state = 'pending' AND r.instance_id = s.instance_id"""
 #: the primary key; an id that expired and was not pruned yet is replaced
 REMEMBER: Final = """
     INSERT INTO signal_ids (instance_id, source, id, run_id, expires_at) VALUES (?, ?, ?, ?, ?)
@@ -100,15 +115,17 @@ def add_signals(
     *,
     strict: bool,
     limit: int | None = None,
+    exposed_later: Collection[str] = (),
 ) -> list[NewRun]:
     """Add these pending runs to mailboxes; add instances that do not exist.
 
     Returns the runs that were inserted, as they are stored. `strict` is that of `mailbox_rules.admit`.
-    `limit` is how many runs may wait in each mailbox; None: as the class says.
+    `limit` is how many runs may wait in each mailbox; None: as the class says. In the mailboxes of
+    `exposed_later`, nothing is exposed: the caller does it.
     """
     if not runs:
         return []
-    admission = _admission(db, events, now_ms, runs, strict, limit)
+    admission = _admission(db, events, now_ms, runs, strict, limit, exposed_later)
     if admission.hidden:
         db.executemany(HIDE_PENDING, [(instance,) for instance in admission.hidden])
     rows = [(*all_values(run, now_ms), sequence) for run, sequence in admission.runs]
@@ -145,13 +162,17 @@ def _admission(
     runs: Sequence[NewRun],
     strict: bool,
     limit: int | None,
+    exposed_later: Collection[str],
 ) -> Admission:
     names = {str(run.instance_id): (run.workspace, run.agent, str(run.instance)) for run in runs}
-    mailboxes = _mailboxes(db, names, limit)
+    mailboxes = _mailboxes(db, names, limit, now_ms)
     missing = {key: name for key, name in names.items() if key not in mailboxes}
     if missing:
         _add_instances(db, events, now_ms, missing)
-        mailboxes |= _mailboxes(db, missing, limit)
+        mailboxes |= _mailboxes(db, missing, limit, now_ms)
+    for key in exposed_later:
+        if key in mailboxes:
+            mailboxes[key] = mailboxes[key]._replace(busy=True)
     return admit(runs, mailboxes, now_ms, strict=strict)
 
 
@@ -167,11 +188,13 @@ def _add_instances(
         events.publish(INSTANCES_TOPIC)
 
 
-def _mailboxes(db: sqlite3.Connection, instances: Iterable[str], limit: int | None) -> dict[str, Mailbox]:
+def _mailboxes(
+    db: sqlite3.Connection, instances: Iterable[str], limit: int | None, now_ms: int
+) -> dict[str, Mailbox]:
     status: InstanceStatus
     found = {}
     for key, status, version, sequence, waiting, most, state, fire_ms in db.execute(
-        MAILBOXES, (json.dumps(list(instances)), limit)
+        MAILBOXES, (json.dumps(list(instances)), limit, now_ms)
     ):
         exposed_ms = fire_ms if state == "pending" else None
         busy = state is not None and exposed_ms is None
@@ -187,14 +210,15 @@ def known_signals(db: sqlite3.Connection, now_ms: int, keys: Sequence[SignalKey]
     return {(instance, source, signal_id): run_id for instance, source, signal_id, run_id in rows}
 
 
+def pending_delays(db: sqlite3.Connection, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Return the pending runs of those of these delays (instance, id) that have not begun."""
+    rows = db.execute(DELAYS, (json.dumps(keys),)) if keys else ()
+    return {(instance, delay_id): run_id for instance, delay_id, run_id in rows}
+
+
 def remember(db: sqlite3.Connection, arrivals: Iterable[Arrival]) -> None:
-    """Store the ids of these signals, to recognise duplicates."""
-    rows = [
-        (each.run.instance_id, each.source, each.signal_id, each.run.id, each.expires_ms)
-        for each in arrivals
-        if each.signal_id is not None
-    ]
-    db.executemany(REMEMBER, rows)
+    """Store the ids of these signals, to recognise duplicates, and those of delays."""
+    db.executemany(REMEMBER, ids_to_remember(arrivals))
 
 
 def move_to_mailbox(

@@ -17,6 +17,8 @@ from wakeful.run.outcome import Finished, Handled
 from wakeful.run.signal_rules import (
     InstanceFacts,
     SignalFacts,
+    any_delay,
+    delay_keys,
     instances_to_lock,
     new_of_agents,
     recipients,
@@ -33,23 +35,26 @@ from wakeful.store.sql.jobs import job_row
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.jobs import create_jobs, delete_job, write_change
-from wakeful.store.sqlite.mailbox import add_signals, known_signals, remember
+from wakeful.store.sqlite.mailbox import add_signals, known_signals, pending_delays, remember
 from wakeful.store.sqlite.session import SqliteSession
 from wakeful.store.sqlite.waiting_runs import cancel
 from wakeful.values.clock import Clock
 from wakeful.values.stored_text import clean_text
 
+_NO_LIMIT: Final = 1 << 62
 #: jobs_schedule: for each instance a range of it, in its order
 SCHEDULES: Final = f"""
     SELECT {", ".join(f"j.{column}" for column in sql.JOB_COLUMNS.split(", "))}
     FROM json_each(?) e CROSS JOIN jobs j INDEXED BY jobs_schedule
         ON j.instance_id = e.value AND j.deleted_at IS NULL
     ORDER BY e.key, j.schedule_origin, j.schedule_id"""
-#: the primary key of instances, once for each; with ?2 also a range of runs_mailbox
+#: the primary key of instances, once for each; with ?2 and ?3 also ranges of runs_mailbox
 INSTANCES: Final = """
     SELECT i.id, i.status, i.revision, CASE WHEN ?2 THEN (
-        SELECT count(*) FROM runs INDEXED BY runs_mailbox WHERE instance_id = i.id AND state = 'pending')
-        ELSE 0 END
+        SELECT count(*) FROM runs INDEXED BY runs_mailbox
+        WHERE instance_id = i.id AND state = 'pending' AND fire_at <= ?4) ELSE 0 END, CASE WHEN ?3 THEN (
+        SELECT count(*) FROM runs INDEXED BY runs_mailbox
+        WHERE instance_id = i.id AND state = 'pending' AND fire_at > ?4) ELSE 0 END
     FROM json_each(?1) e CROSS JOIN instances i ON i.id = e.value"""
 #: the primary key, once for each
 CLASSES: Final = f"""
@@ -121,13 +126,14 @@ async def read_facts(db: sqlite3.Connection, now_ms: int, outcomes: Iterable[Fin
     jobs = read_schedules(db, {each.instance_id for each in handlers if each.schedules or each.stop})
     dynamic = Counter(row.instance_id for row in jobs if row.schedule_origin == "dynamic")
     instances = {
-        key: InstanceFacts(status, revision, waiting, dynamic[key])
-        for key, status, revision, waiting in db.execute(
-            INSTANCES, (json.dumps(instances_to_lock(returned)), bool(to))
+        key: InstanceFacts(status, revision, waiting, dynamic[key], delayed)
+        for key, status, revision, waiting, delayed in db.execute(
+            INSTANCES, (json.dumps(instances_to_lock(returned)), bool(to), any_delay(handlers), now_ms)
         )
     }
+    delays = pending_delays(db, delay_keys(handlers))
     if not to and not jobs and not any(each.schedules for each in handlers):
-        return StoredFacts(SignalFacts(instances), jobs)
+        return StoredFacts(SignalFacts(instances, delays=delays), jobs)
     keys = [key for each in handlers for key in signal_keys(each)]
     new = frozenset(key for each in handlers for key in recipients(each) if key not in instances)
     owners = {(each.workspace, each.agent) for each in handlers if each.schedules}
@@ -141,6 +147,7 @@ async def read_facts(db: sqlite3.Connection, now_ms: int, outcomes: Iterable[Fin
             frozenset(db.execute(INACTIVE, (json.dumps(list(owners)),))) if owners else frozenset(),
             new,
             await _room(db, new, handlers) if new else {},
+            delays,
         ),
         jobs,
     )
@@ -200,9 +207,14 @@ async def write_directives(
         effects.deleted,
     )  # fmt: skip
     if effects.arrivals:
-        sent = add_signals(db, events, now_ms, [each.run for each in effects.arrivals], strict=False)
+        # `refuse` has compared them with the limits as they were then.
+        runs = [each.run for each in effects.arrivals]
+        ended = {each.instance_id for each in outcomes if each.instance_id is not None}
+        sent = add_signals(db, events, now_ms, runs, strict=False, limit=_NO_LIMIT, exposed_later=ended)
         events.record_inserted(sent)
         remember(db, effects.arrivals)
+    if effects.cancelled:
+        cancel(db, events, now_ms, effects.cancelled)
     if not effects.emitted:
         return []
     db.executemany(SET_EMITTED, [(text, run_id) for run_id, text in effects.emitted])

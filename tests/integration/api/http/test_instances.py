@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
+from io import StringIO
+from typing import Any, cast
 
 import pytest
+from rich.console import Console
 
 from tests.integration.conftest import NewApp, on_one_store
 from tests.support.agent_classes import event, with_classes
 from tests.support.api_client import ApiClient, served
 from tests.support.waiting import over
+from wakeful import Agent, CancelDelay, Delay, Signal, on
+from wakeful.agents.directives import Directive
+from wakeful.cli.commands.instances import instance_page
+from wakeful.client.types import InstanceShape
 
 ALL = "/agents/report/instances"
 EU = f"{ALL}/eu"
@@ -61,6 +67,43 @@ async def test_an_instance_shows_its_state_its_schedules_and_what_waits(agent: A
     assert (daily["agentId"], daily["tz"]) == ("report", "America/New_York")
     assert daily["target"] == {"kind": "agent", "instance": "eu", "signal": "report.generate"}
     assert (await agent("GET", f"/jobs/{daily['id']}")).status == 200
+
+
+async def test_an_instance_shows_its_delays(new_app: NewApp):
+    app = new_app()
+
+    class Reminder(Agent):
+        name = "reminder"
+
+        @on("remind")
+        async def remind(self, signal: Signal) -> list[Directive]:
+            return [Delay("1h", "reminder.due", id="first"), Delay("2h", "reminder.late")]
+
+        @on("cancel")
+        async def cancel(self, signal: Signal) -> CancelDelay:
+            return CancelDelay("first")
+
+        @on("reminder.*")
+        async def nothing(self, signal: Signal) -> None: ...
+
+    app.agent(Reminder)
+    async with app, served(app) as client:
+        for _ in range(2):  # the second one replaces the delay that has an id
+            await over(app, (await app.agents.send("reminder", "eu", "remind")).id)
+        shown = (await client("GET", "/agents/reminder/instances/eu")).body
+        assert [(each["id"], each["signal"]) for each in shown["delays"]] == [
+            ("first", "reminder.due"), (None, "reminder.late"), (None, "reminder.late"),
+        ]  # fmt: skip
+        assert shown["waiting"] == 3
+        info = await app.agents.instance("reminder", "eu")
+        assert [each.run_id for each in info.delays] == [each["runId"] for each in shown["delays"]]
+        printed = Console(width=200, record=True, file=StringIO())
+        printed.print(*instance_page(cast(InstanceShape, shown), app.store.clock.now_ms()))
+        assert "reminder.due" in printed.export_text()
+        await over(app, (await app.agents.send("reminder", "eu", "cancel")).id)
+        assert [each.id for each in (await app.agents.instance("reminder", "eu")).delays] == [None, None]
+        gone = await app.runs.get(shown["delays"][0]["runId"])
+        assert (gone.state, gone.reason) == ("cancelled", "delay_cancelled")
 
 
 async def test_only_an_admin_sees_the_state(agent: ApiClient):

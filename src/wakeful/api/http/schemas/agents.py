@@ -220,8 +220,9 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "state",
         "state_error",
         "schedules",
+        "delays",
         optional=("state", "stateError"),
-        about="An instance of an agent with its schedules, and for an admin its state.",
+        about="An instance of an agent with its schedules and delays, and for an admin its state.",
     ),
     "Instances": page_of("instances", "Instance"),
     "StartInstance": request(
