@@ -87,7 +87,7 @@ def session(new_app: NewApp) -> Iterator[Session]:
 
         app = runner.run(begin())
         yield Session(app, runner.run)
-        runner.run(app.stop())
+        runner.run(app.__aexit__(None, None, None))
 
 
 async def _kept(app: Wakeful) -> dict[str, str]:
