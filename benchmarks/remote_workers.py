@@ -326,7 +326,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--store", choices=STORES, action="append")
     parser.add_argument("--runs", type=int, default=RUNS)
-    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--seconds", type=float, default=15.0)  # a worker asks again after so long
     parser.add_argument("--only", choices=PARTS, action="append")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)

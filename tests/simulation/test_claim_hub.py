@@ -49,10 +49,11 @@ BOUND_S: Final = claim_hub.POLL_S + 20 * LATENCY_S
 class SlowStore:
     """The store of one process: its calls take time and may fail, and its notifications may be missing."""
 
-    def __init__(self, store: SqliteStore, rng: random.Random, faults: float) -> None:
+    def __init__(self, store: SqliteStore, rng: random.Random, faults: float, lost: float) -> None:
         self._store = store
         self._rng = rng
         self.faults = faults
+        self._lost = lost
         self.looks = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -74,7 +75,7 @@ class SlowStore:
 
     def listen(self, listener: Callable[[str], None]) -> None:
         def deliver(topic: str) -> None:
-            if self._rng.random() > self.faults:
+            if self._rng.random() >= self._lost:
                 asyncio.get_running_loop().call_later(self._rng.random() * LATENCY_S, listener, topic)
 
         self._store.listen(deliver)
@@ -242,7 +243,7 @@ def check_order(hub: ClaimHub) -> None:
     hub._settle = checked  # type: ignore[method-assign]
 
 
-async def new_world(seed: int, faults: float) -> World:
+async def new_world(seed: int, faults: float = 0.0, lost: float = 0.0) -> World:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     rng = random.Random(seed)
@@ -255,7 +256,7 @@ async def new_world(seed: int, faults: float) -> World:
         for workspace in WORKSPACES
         for agent in AGENTS
     }
-    ports = [SlowStore(store, rng, faults) for _ in range(2)]
+    ports = [SlowStore(store, rng, faults, lost) for _ in range(2)]
     pulls = [new_pull(port) for port in ports]
     return World(rng, store, pulls, ports, jobs)
 
@@ -268,11 +269,15 @@ def new_pull(port: Any) -> PullService:
     return pull
 
 
-@pytest.mark.parametrize("faults", [0.0, 0.05], ids=["well", "faulty"])
-@pytest.mark.parametrize("seed", range(cases(6, 200)))
-def test_each_run_goes_to_one_executor_that_waits_and_none_is_lost(seed: int, faults: float) -> None:
+@pytest.mark.parametrize(
+    ("faults", "lost"), [(0.0, 0.0), (0.05, 0.05), (0.0, 1.0)], ids=["well", "faulty", "no notifications"]
+)
+@pytest.mark.parametrize("seed", range(cases(4, 200)))
+def test_each_run_goes_to_one_executor_that_waits_and_none_is_lost(
+    seed: int, faults: float, lost: float
+) -> None:
     async def story() -> None:
-        world = await new_world(seed, faults)
+        world = await new_world(seed, faults, lost)
         watching = asyncio.create_task(world.watch())
         producing = asyncio.create_task(world.produce())
         executors: set[asyncio.Task[None]] = set()
@@ -301,7 +306,7 @@ def test_each_run_goes_to_one_executor_that_waits_and_none_is_lost(seed: int, fa
 
 def test_a_stop_answers_all_that_wait_at_once() -> None:
     async def story() -> None:
-        world = await new_world(1, 0.0)
+        world = await new_world(1)
         loop = asyncio.get_running_loop()
         scope = ClaimScope("acme")
         claims = [
@@ -320,7 +325,7 @@ def test_a_stop_answers_all_that_wait_at_once() -> None:
 
 def test_waiting_executors_cost_one_look_each_second_whatever_their_number() -> None:
     async def story() -> None:
-        world = await new_world(2, 0.0)
+        world = await new_world(2)
         claims = [
             asyncio.create_task(
                 world.claim(
@@ -346,7 +351,7 @@ def test_waiting_executors_cost_one_look_each_second_whatever_their_number() -> 
 
 def test_an_agent_with_many_runs_does_not_delay_the_first_of_another() -> None:
     async def story() -> None:
-        world = await new_world(3, 0.0)
+        world = await new_world(3)
         loop = asyncio.get_running_loop()
         many = [pulled(world.jobs["acme", "ada"], START_MS - 1) for _ in range(3_000)]
         await world.store.add_runs(many)
