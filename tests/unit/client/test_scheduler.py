@@ -7,9 +7,8 @@ import inspect
 from collections.abc import Iterable
 
 import pytest
-import wakeful.app.incidents
-import wakeful.app.suggestions
 
+import wakeful.app.admin
 import wakeful.app.agents
 import wakeful.app.jobs
 import wakeful.app.runs
@@ -52,7 +51,7 @@ async def test_a_wait_ends_at_once_if_the_server_was_never_reached():
 
 @pytest.mark.parametrize(
     "embedded",
-    [app.jobs.Jobs, app.runs.Runs, app.agents.Agents, app.incidents.Incidents, app.suggestions.Suggestions],
+    [app.jobs.Jobs, app.runs.Runs, app.agents.Agents, app.admin.Incidents, app.admin.Suggestions],
 )
 def test_no_method_of_the_embedded_api_makes_a_request(embedded: type):
     methods = inspect.getmembers(embedded, inspect.isfunction)
