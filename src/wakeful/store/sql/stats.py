@@ -25,11 +25,14 @@ from wakeful.values.ids import first_id
 COUNT_JOBS: Final = """
     SELECT count(*) FILTER (WHERE enabled), count(*) FROM jobs /*+ INDEXED BY jobs_name */
     WHERE workspace = $1 AND ($2::text IS NULL OR agent = $2) AND deleted_at IS NULL"""
-#: runs_live or live_runs_of_workspace: the part of the workspace, or of the agent
+#: SQLite: all of runs_running and runs_waiting, the row of each. An index by workspace would cost each run
+#: a tenth of the time to plan and finish it. PostgreSQL: live_runs_of_workspace, its part
 COUNT_LIVE: Final = Texts(
     sqlite="""
-    SELECT state, count(*), count(DISTINCT worker) FILTER (WHERE is_pull) FROM runs INDEXED BY runs_live
-    WHERE workspace = $1 AND ($2 IS NULL OR agent = $2) AND state IN ('pending', 'retrying', 'running')
+    SELECT state, count(*), count(DISTINCT worker) FILTER (WHERE is_pull) FROM runs NOT INDEXED
+    WHERE workspace = $1 AND ($2 IS NULL OR agent = $2) AND rowid IN (
+        SELECT rowid FROM runs INDEXED BY runs_running WHERE state = 'running' UNION ALL
+        SELECT rowid FROM runs INDEXED BY runs_waiting WHERE state IN ('pending', 'retrying'))
     GROUP BY state""",
     postgresql="""
     SELECT state, count(*), count(DISTINCT worker) FILTER (WHERE is_pull) FROM live_runs

@@ -1,8 +1,5 @@
 -- compatible: new tables, a new column, new indexes.
 
--- The live runs of a workspace or agent, to count them.
-CREATE INDEX runs_live ON runs (workspace, agent) WHERE state IN ('pending', 'retrying', 'running');
-
 -- Finished runs of a job by day, in one row for each period of 28 days (counted from 1970). `job_run_counts` has one
 -- for each day: its rows stay until they are pruned, and replicas of schema 17 add to it.
 CREATE TABLE job_run_periods (
