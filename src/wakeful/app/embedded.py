@@ -17,11 +17,11 @@ from wakeful.app.admin import Incidents, Suggestions
 from wakeful.app.agent_runtime import AgentRuntime
 from wakeful.app.agents import Agents
 from wakeful.app.chat import CronTool, StoredConversations
-from wakeful.app.home import Done, Home, call_at_exit, running_loop
+from wakeful.app.home import NOT_STARTED, Done, Home, call_at_exit, running_loop
 from wakeful.app.jobs import Jobs
 from wakeful.app.overrides import overrides
 from wakeful.app.runs import Runs
-from wakeful.app.tasks import Enqueued, SyncMethods, Tasks, slug_of
+from wakeful.app.tasks import Enqueued, SyncMethods, Task, Tasks, slug_of
 from wakeful.client.portal import Portal
 from wakeful.client.scheduler import Scheduler
 from wakeful.cron import zone
@@ -136,10 +136,55 @@ class Wakeful:
             celery=celery,
             wait_for_db=wait_for_db,
         )
+        self._functions = FunctionLauncher()
+        self._declared: dict[str, _Declared] = {}
+        self._task_functions: dict[Callable[..., object], Task] = {}
+        self._agent_classes: list[type[Agent]] = []
+        self._arguments = {
+            "url": url,
+            "workspace": workspace,
+            "agent": agent,
+            "secret_key": secret_key,
+            "allow_private_targets": allow_private_targets,
+            "commands": commands,
+            "command_env": command_env,
+            "celery": celery,
+            "defaults": defaults,
+            "config": config,
+            "grace": grace,
+            "wait_for_db": wait_for_db,
+            "store": store,
+            "settings": settings,
+        }
+        self._assemble(**self._arguments)  # type: ignore[arg-type]
+
+    def use(self, store: Store, **arguments: object) -> None:
+        """Use another store from the next start on, and these arguments of the constructor. For tests."""
+        if self._engine is not None:
+            raise FailedPrecondition(_STARTED)
+        self._assemble(**{**self._arguments, "store": store, **arguments})  # type: ignore[arg-type]
+
+    def _assemble(
+        self,
+        *,
+        url: str | None,
+        workspace: str,
+        agent: str,
+        secret_key: str | None,
+        allow_private_targets: bool | None,
+        commands: Sequence[str] | None,
+        command_env: Sequence[str] | None,
+        celery: object | None,
+        defaults: Defaults | None,
+        config: EngineConfig | None,
+        grace: float,
+        wait_for_db: float | None,
+        store: Store | None,
+        settings: Settings | None,
+    ) -> None:
         settings = settings or current_settings()
         url = url or settings.db
         self.store = store or store_at(url)
-        self._functions = FunctionLauncher()
         key = secret_key or settings.secret_key
         keyring = keyring_for(key, None if store else sqlite_path(url))
         secrets = RunSecrets(keyring, self.store.clock)
@@ -174,7 +219,6 @@ class Wakeful:
         self._wait_for_db = (settings.wait_for_db or 0) if wait_for_db is None else wait_for_db
         self._ping = settings.ping_url, settings.ping_ms
         self._defaults = defaults or _defaults(settings)
-        self._declared: dict[str, _Declared] = {}
         self._engine: Engine | None = None
         self._stopping = asyncio.Event()
         #: closes the exporter of traces
@@ -197,6 +241,8 @@ class Wakeful:
         chat.budget = BudgetGate(self.store, self.store.clock)
         chat.tools, chat.conversations = CronTool(self.services), StoredConversations(self.services)
         self._agent_runtime = AgentRuntime(self.services, workspace, self._config.lanes)
+        for each in self._agent_classes:
+            self._agent_runtime.register(each)
         self._launchers.add(self._agent_runtime.launcher)
         self._launchers.add(EvolutionLauncher(self.services.admin.evolution))
         self._where = (workspace, agent)
@@ -207,7 +253,9 @@ class Wakeful:
         self.jobs = Jobs(self.services, workspace, agent, self.home)
         #: read, stop, replay and complete runs
         self.runs = Runs(self.services, workspace, agent, self.home)
-        self._tasks = Tasks(self.services, self._functions, self.jobs, self.runs, self.home)
+        self._tasks = Tasks(
+            self.services, self._functions, self.jobs, self.runs, self.home, self._task_functions, self._where
+        )
         #: create and change agents, send messages and signals to them, and manage their instances
         self.agents = Agents(self.services, workspace, self.home)
         #: read and acknowledge incidents
@@ -327,7 +375,9 @@ class Wakeful:
         Its `name` is the agent. Signals to its instances are handled by this process, and by every other one
         that registers the class. Register it before the start, or later.
         """
-        return self._agent_runtime.register(cls)
+        registered = self._agent_runtime.register(cls)
+        self._agent_classes.append(cls)
+        return registered
 
     def _declare(self, schedule: object, name: str | None, options: Mapping[str, object]) -> Callable[[F], F]:
         def declare(function: F) -> F:
@@ -447,6 +497,13 @@ class Wakeful:
         self.on_error()
 
     @property
+    def engine(self) -> Engine:
+        """The engine; FailedPrecondition if it is not running."""
+        if self._engine is None:
+            raise FailedPrecondition(NOT_STARTED)
+        return self._engine
+
+    @property
     def alive(self) -> bool:
         """Whether the engine is running."""
         return self._engine is not None and self._engine.alive
@@ -465,8 +522,11 @@ class Wakeful:
         Cancelled work is due again at once, on another replica or at the next start. In an async function
         write `await app.stop()`; in a sync function it returns when all is stopped.
         """
-        if self._portal is None and running_loop() is not None:
-            return self._stop(grace)
+        home = self.home.loop
+        if self._portal is None and (running_loop() is not None or home is not None):
+            if home is None or not home.is_running() or self.home.is_here:
+                return self._stop(grace)
+            asyncio.run_coroutine_threadsafe(self._stop(grace), home).result()  # from another thread
         self._stop_portal(grace)
         return Done()
 

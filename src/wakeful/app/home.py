@@ -10,7 +10,7 @@ import inspect
 import os
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final, TypeVar, cast
 
 from wakeful.client.portal import Portal
@@ -20,7 +20,7 @@ from wakeful.logs import get_logger
 C = TypeVar("C", bound=type)
 R = TypeVar("R")
 
-_NOT_STARTED: Final = (
+NOT_STARTED: Final = (
     "this Wakeful has not started; use `with app:` or `app.start()` (`async with app:`) first"
 )
 _FORKED: Final = "this Wakeful was started before a fork; create and start one in each process"
@@ -55,7 +55,7 @@ class Home:
     def require_loop(self) -> asyncio.AbstractEventLoop:
         """Return the loop, or raise FailedPrecondition."""
         if self.loop is None:
-            raise FailedPrecondition(_NOT_STARTED)
+            raise FailedPrecondition(NOT_STARTED)
         if self._pid != os.getpid():
             raise FailedPrecondition(_FORKED)
         return self.loop
@@ -112,12 +112,23 @@ class HomePortal(Portal):
         return self._home.require_loop()
 
 
-class Done(Awaitable[None]):
-    """A call that has returned already: it may be awaited, and need not."""
+class Done(Coroutine[Any, Any, None]):
+    """A call that has returned already: it may be awaited or run, and need not."""
 
     def __await__(self) -> Generator[Any, Any, None]:
         return
         yield
+
+    def send(self, value: object) -> None:
+        """End."""
+        raise StopIteration
+
+    def throw(self, *error: Any) -> None:
+        """Raise the error."""
+        raise error[0]
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 def call_at_exit(call: Callable[[], object]) -> None:

@@ -38,11 +38,6 @@ class Jobs(ClientJobs):
         self._service = services.jobs
         self._where = (workspace, agent)
 
-    @property
-    def where(self) -> tuple[str, str]:
-        """The workspace and the agent."""
-        return self._where
-
     def of(self, agent: str, workspace: str | None = None) -> Jobs:
         return Jobs(self._services, workspace or self._where[0], agent, self._home)
 

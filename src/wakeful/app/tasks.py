@@ -140,7 +140,7 @@ def _keywords(signature: inspect.Signature) -> str:
     return names[0] if names else ""
 
 
-class _Task(NamedTuple):
+class Task(NamedTuple):
     """A function whose calls are enqueued."""
 
     name: str
@@ -152,24 +152,33 @@ class Tasks:
     """Enqueues calls of functions, each as a run of the job of the function, which its first call saves."""
 
     def __init__(
-        self, services: Services, functions: FunctionLauncher, jobs: Jobs, runs: Runs, home: Home
+        self,
+        services: Services,
+        functions: FunctionLauncher,
+        jobs: Jobs,
+        runs: Runs,
+        home: Home,
+        known: dict[Callable[..., object], Task],
+        where: tuple[str, str],
     ) -> None:
         self._services = services
         self._functions = functions
         self._jobs = jobs
         self._runs = runs
         self._home = home
-        self._tasks: dict[Callable[..., object], _Task] = {}
+        self._tasks = known
+        #: the workspace and the agent
+        self._where = where
         self._saved: set[str] = set()
 
     def register(self, name: str, function: Callable[..., object], options: Mapping[str, Any]) -> None:
         """Register a function that may have any parameters, with the fields of its job."""
         self._functions.register(name, function, arguments=True)
-        self._tasks.setdefault(function, _Task(name, options))
+        self._tasks.setdefault(function, Task(name, options))
 
     def declare(self, name: str, function: Callable[..., object]) -> None:
         """Remember that the function is a job of its own."""
-        self._tasks[function] = _Task(name, None)
+        self._tasks[function] = Task(name, None)
 
     def prepare(
         self,
@@ -199,7 +208,7 @@ class Tasks:
         return Enqueued(task.name, start, self._runs, function)
 
     async def _enqueue(
-        self, task: _Task, arguments: dict[str, Json], due_ms: int | None, key: str | None
+        self, task: Task, arguments: dict[str, Json], due_ms: int | None, key: str | None
     ) -> str:
         """Store a run of the function, due at that time, and return its id; with a `key`, once a day."""
         if task.options is None:
@@ -219,7 +228,7 @@ class Tasks:
     async def _trigger(
         self, name: str, arguments: dict[str, Json] | None, due_ms: int | None, key: str | None
     ) -> str:
-        where = self._jobs.where
+        where = self._where
 
         async def trigger(*, keyed: Keyed[RunView | None] | None) -> RunView | None:
             return await self._services.jobs.trigger(

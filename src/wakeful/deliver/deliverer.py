@@ -50,6 +50,7 @@ class Deliverer(Loop):
     """Sends deliveries and writes their results."""
 
     name = "deliverer"
+    follows_time = True
 
     def __init__(
         self,

@@ -39,6 +39,7 @@ class Dispatcher(Loop):
     """Claims as many due runs as there are free slots, and submits them to the worker of this process."""
 
     name = "dispatcher"
+    follows_time = True
 
     def __init__(
         self,

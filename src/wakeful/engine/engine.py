@@ -172,6 +172,23 @@ class Engine:
         ended = [task.get_name().removeprefix("wakeful-") for task in self._tasks if task.done()]
         return [*(loop.name for loop in self._loops if loop.hanging), *ended]
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no attempt runs, no outcome is unwritten and all loops sleep."""
+        busy = self._worker.in_flight or self._completer.unwritten
+        return not busy and all(loop.is_asleep for loop in self._loops)
+
+    @property
+    def due_ms(self) -> int | None:
+        """When the next tick, attempt, verification or delivery is due, as far as the loops know."""
+        known = (loop.due_ms for loop in self._loops if loop.follows_time)
+        return min((each for each in known if each is not None), default=None)
+
+    def wake(self) -> None:
+        """Wake all loops: the time has changed."""
+        for loop in self._loops:
+            loop.wake()
+
     async def start(self) -> None:
         """Open the launchers, send the first heartbeat, then start the loops."""
         loop = asyncio.get_running_loop()

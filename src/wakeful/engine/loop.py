@@ -27,12 +27,16 @@ class Loop:
     """A step that is repeated until the task is cancelled."""
 
     name = "loop"
+    #: whether what it does next follows from the time, and not only from an interval
+    follows_time = False
 
     def __init__(self, clock: Clock, max_sleep_ms: int) -> None:
         self.clock = clock
         self._max_sleep_ms = max_sleep_ms
         self._woken = False
         self._sleeper: asyncio.Future[None] | None = None
+        #: when it must step again, as its last step returned
+        self.due_ms: int | None = None
         #: when the last step succeeded, or the loop began, by the event loop's clock; None: not started
         self.last_step: float | None = None
         #: when the last step ended, also with an error
@@ -51,6 +55,11 @@ class Loop:
         if self._last_end is None:
             return False
         return asyncio.get_running_loop().time() - self._last_end > self._max_sleep_ms / 1000 + _HANGING_S
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether it sleeps and nothing has woken it."""
+        return self._sleeper is not None and not self._sleeper.done() and not self._woken
 
     def report_progress(self) -> None:
         """Report progress. A step that may take long calls it for each of its parts."""
@@ -74,7 +83,7 @@ class Loop:
         while True:
             self._woken = False
             try:
-                until_ms = await self.step()
+                until_ms = self.due_ms = await self.step()
                 errors = 0
                 self.report_progress()
             except (Exception, asyncio.CancelledError) as error:

@@ -64,6 +64,7 @@ class Planner(Loop):
     """Plans due jobs, and submits runs that can start at once to the worker of this process."""
 
     name = "planner"
+    follows_time = True
 
     def __init__(
         self,

@@ -74,6 +74,7 @@ class Verifier(Loop):
     """Runs checks and writes their results."""
 
     name = "verifier"
+    follows_time = True
 
     def __init__(
         self,

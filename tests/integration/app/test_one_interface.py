@@ -32,9 +32,8 @@ from wakeful import (
     Webhook,
     app,
 )
+from wakeful.app import admin as app_admin
 from wakeful.app import agents as app_agents
-from wakeful.app import incidents as app_incidents
-from wakeful.app import suggestions as app_suggestions
 
 
 class Pair(NamedTuple):
@@ -231,8 +230,8 @@ async def test_errors_are_the_same_through_both(pair: Pair):
         (JobsApi, app.Jobs),
         (RunsApi, app.Runs),
         (AgentsApi, app_agents.Agents),
-        (IncidentsApi, app_incidents.Incidents),
-        (SuggestionsApi, app_suggestions.Suggestions),
+        (IncidentsApi, app_admin.Incidents),
+        (SuggestionsApi, app_admin.Suggestions),
     ],
 )
 def test_every_method_of_the_embedded_api_has_the_parameters_of_the_client(remote: type, embedded: type):

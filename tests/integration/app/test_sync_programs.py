@@ -67,10 +67,9 @@ def test_start_and_stop_may_be_called_again_and_from_any_thread(new_app: NewApp)
 
 def test_a_start_that_fails_leaves_no_thread():
     app = Wakeful("sqlite:////no/such/directory/wakeful.db")
-    before = threading.active_count()
     with pytest.raises(Exception, match="directory"):
         app.start()
-    assert threading.active_count() <= before
+    assert "wakeful" not in {thread.name for thread in threading.enumerate()}
     app.stop()
 
 
@@ -82,6 +81,22 @@ async def test_start_and_stop_are_awaited_in_async_programs(new_app: NewApp):
     await app.stop()
     await app.stop()
     assert not app.alive
+
+
+def test_a_scheduler_stops_from_a_thread_or_between_two_runs_of_its_loop(new_app: NewApp):
+    with asyncio.Runner() as runner:
+        app = new_app()
+        runner.run(app.start())
+        runner.run(app.stop())
+        assert not app.alive
+        runner.run(app.stop())
+
+        async def stop_elsewhere() -> bool:
+            await app.start()
+            await asyncio.to_thread(app.stop)
+            return app.alive
+
+        assert not runner.run(stop_elsewhere())
 
 
 async def test_sync_methods_refuse_to_block_the_loop_of_the_scheduler(new_app: NewApp):
