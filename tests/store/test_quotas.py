@@ -91,6 +91,15 @@ async def test_a_create_beyond_a_limit_creates_and_charges_nothing(
     await store.create_jobs(jobs(1, prefix="more"), allowance=allowance)  # the limit itself is allowed
 
 
+async def test_a_name_that_is_taken_is_refused_as_such_at_the_limit_too(store: Store) -> None:
+    strict = Allowance(create_per_workspace=1, create_per_agent=1, live_per_workspace=1, live_per_agent=1)
+    await store.create_jobs(jobs(1), allowance=strict)
+    before = await shown(store)
+    with pytest.raises(AlreadyExists, match="already has a job 'job-0'"):
+        await store.create_jobs(jobs(1), allowance=strict)
+    assert await shown(store) == before
+
+
 async def test_a_limit_applies_to_each_agent_separately(store: Store) -> None:
     await store.create_jobs(jobs(3), allowance=Allowance(create_per_agent=3, live_per_agent=3))
     await store.create_jobs(jobs(3, "clerk"), allowance=Allowance(create_per_agent=3, live_per_agent=3))

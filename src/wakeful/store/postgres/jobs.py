@@ -293,7 +293,7 @@ async def _create_few(
     added = charges(jobs) if allowance is not None else {}
     rows = await db.fetch(sql.CREATE_FEW_JOBS, jobs, *_columns(added), CREATE_JOB, LIVE_JOBS, utc_day(now_ms))
     made, any_session, *_ = rows[0]
-    inserted = set((made or "").split(","))
+    inserted = set(made.split(",") if made else ())
     if len(inserted) < len(jobs):
         return inserted
     if allowance is not None:
