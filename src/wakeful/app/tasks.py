@@ -124,9 +124,9 @@ def read_arguments(function: Callable[..., object], args: Any, kwargs: Mapping[s
         bound = given.bind(*args, **kwargs).arguments
     except TypeError as error:
         raise InvalidArgument(f"{name}: {error}") from error
-    values = {**bound, **bound.pop(_keywords(given), {})} if _keywords(given) else bound
+    more = bound.pop(_keywords(given), {})
     arguments: dict[str, Json] = {}
-    for key, value in values.items():
+    for key, value in {**bound, **more}.items():
         try:
             arguments[key] = json_value(value, None)
         except InvalidArgument as error:

@@ -41,7 +41,7 @@ async def test_a_call_is_a_run_with_its_arguments_and_its_result(new_app: NewApp
     async with app:
         assert await app.enqueue(add, 1, second=2).result(PATIENCE) == 3
         assert await app.enqueue(add, 1).result(PATIENCE) == 11
-        assert await app.enqueue(text, "5", more="6").result(PATIENCE) == "56"
+        assert await app.enqueue(text, "5", more="6", other="7").result(PATIENCE) == "567"
         run = await app.enqueue(add, first=4)
         assert (run.job, run.payload, run.trigger) == ("add", {"first": 4}, "user")
         with pytest.raises(FailedPrecondition, match="failed: no"):
