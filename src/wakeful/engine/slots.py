@@ -213,14 +213,16 @@ class Slots:
         """Return the prefetched runs that wait, in each lane the first to start first."""
         return [run for lane in self._waiting.values() for run in lane]
 
-    def any_claimable(self, lanes: Iterable[str]) -> bool:
+    def any_claimable(self, lanes: Iterable[str], *, reserved: bool = False) -> bool:
         """Return whether any of these lanes has a free slot for which runs may have waited.
 
         A lane whose last claim left slots free had no more due runs. Those that became due since then were
-        published, or their time was known.
+        published, or their time was known. `reserved`: a planner or a claim has free slots just now, which it
+        may return.
         """
         return any(
-            self._free[lane] > 0 and (lane in self._unclaimed or lane in self.backlog) for lane in lanes
+            (reserved or self._free[lane] > 0) and (lane in self._unclaimed or lane in self.backlog)
+            for lane in lanes
         )
 
 

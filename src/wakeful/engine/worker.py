@@ -490,7 +490,7 @@ class Worker:
         self._follow(ended, written, taken)
         self._on_finished(finished, delays_ms, owners)
         needs_claim = self.uncertain_claims or self._deferred or any_suspect or self._dropped
-        if needs_claim or self._slots.any_claimable(lanes):
+        if needs_claim or self._slots.any_claimable(lanes, reserved=self._claiming.locked()):
             self._deferred = False
             self.on_slot_free()
 

@@ -164,6 +164,50 @@ async def test_nothing_that_is_due_waits_for_the_next_poll(new_app: NewApp):
         await eventually(lambda: sum(handled.values()) == 5 * (30 + 3) and len(ran) == 12)
 
 
+@on_one_store
+async def test_a_slot_that_the_planner_had_while_an_outcome_was_written_is_claimed(new_app: NewApp):
+    app = new_app(config=replace(QUICK, tick_ms=int(PATIENCE) * 1000, lanes={"cron": 1}))
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    @app.function()
+    async def first() -> None:
+        begun.set()
+        await end.wait()
+
+    @app.function()
+    async def second() -> None: ...
+
+    async with asyncio.timeout(PATIENCE / 2), app:
+        at = {"kind": "at", "atMs": soon(200)}  # so that the planner starts it, and the lane has no backlog
+        await app.jobs.create("first", schedule=at, target=Function("first"), delete_after_run=False)
+        await app.jobs.create("second", schedule=SELDOM, target=Function("second"))
+        await begun.wait()
+        waiting = await app.jobs.run("second")
+        assert app._engine is not None
+        planner_loop = app._engine._planner
+        await eventually(lambda: planner_loop.is_asleep)
+        planning, written = asyncio.Event(), asyncio.Event()
+        plan, finish = app.store.plan, app.store.finish
+
+        async def plan_slowly(*given: Any, **named: Any) -> Any:
+            planning.set()
+            await written.wait()
+            await asyncio.sleep(0.05)
+            return await plan(*given, **named)
+
+        async def finish_meanwhile(*given: Any, **named: Any) -> Any:
+            planner_loop.wake()
+            await planning.wait()
+            done = await finish(*given, **named)
+            written.set()
+            return done
+
+        app.store.plan = plan_slowly  # type: ignore[method-assign]
+        app.store.finish = finish_meanwhile  # type: ignore[method-assign]
+        end.set()
+        assert (await over(app, waiting.id)).state == "succeeded"
+
+
 async def test_a_signal_that_follows_another_needs_no_claim_of_its_own(new_app: NewApp):
     app = new_app()
     handled: list[str] = []
