@@ -126,7 +126,7 @@ async def test_a_lane_is_claimed_although_outcomes_of_other_lanes_are_always_bei
 
 async def test_nothing_that_is_due_waits_for_the_next_poll(new_app: NewApp):
     """A lane with one slot, retries, delays, ticks that wait for their turn, and two lanes at once."""
-    seldom_polled = replace(QUICK, tick_ms=int(PATIENCE) * 1000, lanes={"team": 2, "cron": 1})
+    seldom_polled = replace(QUICK, tick_ms=2 * int(PATIENCE) * 1000, lanes={"team": 2, "cron": 1})
     app = new_app(config=seldom_polled)
     handled: Counter[str] = Counter()
     ran: list[str] = []
@@ -154,7 +154,7 @@ async def test_nothing_that_is_due_waits_for_the_next_poll(new_app: NewApp):
         ran.append(run.id)
 
     app.agent(Flaky)
-    async with asyncio.timeout(PATIENCE / 2), app:
+    async with asyncio.timeout(PATIENCE), app:
         await app.jobs.create("queued", schedule=SELDOM, target=Function("work"), overlap_policy="queue")
         for _ in range(3):
             await asyncio.gather(
@@ -166,7 +166,7 @@ async def test_nothing_that_is_due_waits_for_the_next_poll(new_app: NewApp):
 
 @on_one_store
 async def test_a_slot_that_the_planner_had_while_an_outcome_was_written_is_claimed(new_app: NewApp):
-    app = new_app(config=replace(QUICK, tick_ms=int(PATIENCE) * 1000, lanes={"cron": 1}))
+    app = new_app(config=replace(QUICK, tick_ms=2 * int(PATIENCE) * 1000, lanes={"cron": 1}))
     begun, end = asyncio.Event(), asyncio.Event()
 
     @app.function()
@@ -177,7 +177,7 @@ async def test_a_slot_that_the_planner_had_while_an_outcome_was_written_is_claim
     @app.function()
     async def second() -> None: ...
 
-    async with asyncio.timeout(PATIENCE / 2), app:
+    async with asyncio.timeout(PATIENCE), app:
         at = {"kind": "at", "atMs": soon(200)}  # so that the planner starts it, and the lane has no backlog
         await app.jobs.create("first", schedule=at, target=Function("first"), delete_after_run=False)
         await app.jobs.create("second", schedule=SELDOM, target=Function("second"))
