@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration.conftest import QUICK, SELDOM, NewApp, on_one_store
 from tests.support.factories import NOW, alone, ended, held, jobless
-from tests.support.waiting import PATIENCE, eventually, over, soon
+from tests.support.waiting import PATIENCE, eventually, over, soon, starting_soon
 from wakeful import Agent, Delay, Function, Launch, SetState, Signal, on
 from wakeful.agents.context import Context
 from wakeful.agents.directives import Directive
@@ -178,9 +178,12 @@ async def test_a_slot_that_the_planner_had_while_an_outcome_was_written_is_claim
     async def second() -> None: ...
 
     async with asyncio.timeout(PATIENCE), app:
-        at = {"kind": "at", "atMs": soon(200)}  # so that the planner starts it, and the lane has no backlog
-        await app.jobs.create("first", schedule=at, target=Function("first"), delete_after_run=False)
         await app.jobs.create("second", schedule=SELDOM, target=Function("second"))
+        await starting_soon(  # so that the planner starts it, and the lane has no backlog
+            lambda start: app.jobs.upsert(
+                "first", schedule="every 1h", start_at=start, target=Function("first")
+            )
+        )
         await begun.wait()
         waiting = await app.jobs.run("second")
         assert app._engine is not None
