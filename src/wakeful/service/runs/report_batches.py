@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from wakeful.errors import DatabaseFault, InvalidArgument, WakefulError
+from wakeful.errors import DatabaseFault, InvalidArgument, Unavailable, WakefulError
 from wakeful.run.outcome import Failed, Succeeded
 from wakeful.service.auth.access import Principal, permit
 from wakeful.service.auth.accounts import Accounts
@@ -33,7 +33,7 @@ from wakeful.service.runs.completions import (
 )
 from wakeful.service.runs.telemetry import RunTelemetry
 from wakeful.store.audit import AuditEntry
-from wakeful.store.idempotency import is_claiming
+from wakeful.store.idempotency import InProgress, is_claiming
 from wakeful.store.internal_jobs import ALERT_JOBS
 from wakeful.store.port import Store
 from wakeful.store.rows import ANY_EXECUTOR, RunView
@@ -105,7 +105,11 @@ class ReportBatches:
         read = [_Report(principal, workspace, report) for report in reports if isinstance(report, Completion)]
         if len({each.run_id for each in read}) < len(read):
             raise InvalidArgument("runs: name each run once, with the attempt that you hold")
-        results = iter(await self._add(workspace, read)) if read else iter(())
+        written = await self._add(workspace, read) if read else ()
+        later = [result for result in written if isinstance(result, Unavailable | InProgress)]
+        if later and (is_claiming() or len(later) == len(reports)):
+            raise later[0]  # nothing was written: the request is repeated, and its key is free
+        results = iter(written)
         return [_state(next(results)) if isinstance(each, Completion) else each for each in reports]
 
     async def _add(self, workspace: str, reports: Sequence[_Report]) -> Sequence[_Result]:
@@ -222,4 +226,4 @@ def _visible(principal: Principal, workspace: str, run: RunView) -> bool:
 
 def _is_of_one(error: Exception) -> bool:
     """Return whether one outcome of a batch may be the cause of its error."""
-    return may_be_of_one(error) or isinstance(error, DatabaseFault)
+    return not isinstance(error, InProgress) and (may_be_of_one(error) or isinstance(error, DatabaseFault))

@@ -12,6 +12,8 @@ from tests.support.api_client import JOBS, ApiClient
 from tests.support.receiver import Receiver
 from tests.support.waiting import eventually
 from wakeful.errors import Unstorable
+from wakeful.store.idempotency import InProgress
+from wakeful.store.sql.driver import LockTimeout
 
 
 async def report(ask: ApiClient, *runs: dict[str, object]) -> list[dict[str, object]]:
@@ -123,6 +125,31 @@ async def test_an_outcome_that_cannot_be_stored_does_not_affect_the_others(
     results = await report(ask, *({"id": each, "attempt": 1, "status": "succeeded"} for each in ids))
     assert [each["state"] for each in results] == ["succeeded", None]
     assert results[1]["code"] == "invalid-argument"
+
+
+@on_one_store
+@pytest.mark.parametrize(
+    ("error", "status", "tries"), [(LockTimeout("locked"), 503, 3), (InProgress(), 409, 1)]
+)
+async def test_a_report_that_was_not_written_can_be_repeated_with_its_key(
+    ask: ApiClient, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, tries: int
+):
+    ids = [await waiting(ask, name) for name in ("a", "b")]
+    await claim(ask)
+    calls = 0
+
+    async def refuse(*_: Any) -> set[str]:
+        nonlocal calls
+        calls += 1
+        raise error
+
+    body = {"runs": [*({"id": each, "attempt": 1, "status": "succeeded"} for each in ids), {"id": "unknown"}]}
+    with monkeypatch.context() as patched:
+        patched.setattr(ask.app.store, "complete_runs", refuse)
+        failed = await ask("POST", "/runs/complete", body, headers={"Idempotency-Key": "k"})
+    assert (failed.status, calls) == (status, tries)
+    again = await ask("POST", "/runs/complete", body, headers={"Idempotency-Key": "k"})
+    assert [each["state"] for each in again.body["runs"]] == ["succeeded", "succeeded", None]
 
 
 @on_one_store
