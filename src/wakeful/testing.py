@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -91,14 +92,18 @@ class Harness:
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
             original = self.app.store
+            for name in ("wakeful.pruner", "wakeful.rescuer"):  # they would report each move of the clock
+                log = logging.getLogger(name)
+                stack.callback(log.setLevel, log.level)
+                log.setLevel(logging.ERROR)
             store = self._store(stack)
-            self.app.use(
+            self.app._use(
                 store,
                 secret_key="secret of tests",
                 allow_private_targets=True,
                 config=EngineConfig(limits=Limits(lead_ms=0)),
             )
-            stack.callback(self.app.use, original)
+            stack.callback(self.app._use, original)
             await stack.enter_async_context(self.app)
             await self.run_due()
             self._stack = stack.pop_all()
@@ -125,7 +130,7 @@ class Harness:
 
         Raises TimeoutError if something still runs after 10 real seconds.
         """
-        engine = self.app.engine
+        engine = self.app._running_engine
         engine.wake()
         quiet = 0
         try:
@@ -148,7 +153,7 @@ class Harness:
             until_ms = self.clock.now_ms() + round(seconds * 1000)
         await self.run_due()
         while True:
-            due_ms = self.app.engine.due_ms
+            due_ms = self.app._running_engine.due_ms
             if due_ms is None or due_ms > until_ms:
                 break
             self.clock.move_to(max(due_ms, self.clock.now_ms() + 1))

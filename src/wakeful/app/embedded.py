@@ -138,7 +138,7 @@ class Wakeful:
         )
         self._functions = FunctionLauncher()
         self._declared: dict[str, _Declared] = {}
-        self._task_functions: dict[Callable[..., object], Task] = {}
+        self._task_functions: dict[object, Task] = {}
         self._agent_classes: list[type[Agent]] = []
         self._arguments = {
             "url": url,
@@ -158,7 +158,7 @@ class Wakeful:
         }
         self._assemble(**self._arguments)  # type: ignore[arg-type]
 
-    def use(self, store: Store, **arguments: object) -> None:
+    def _use(self, store: Store, **arguments: object) -> None:
         """Use another store from the next start on, and these arguments of the constructor. For tests."""
         if self._engine is not None:
             raise FailedPrecondition(_STARTED)
@@ -497,7 +497,7 @@ class Wakeful:
         self.on_error()
 
     @property
-    def engine(self) -> Engine:
+    def _running_engine(self) -> Engine:
         """The engine; FailedPrecondition if it is not running."""
         if self._engine is None:
             raise FailedPrecondition(NOT_STARTED)

@@ -143,6 +143,7 @@ def _keywords(signature: inspect.Signature) -> str:
 class Task(NamedTuple):
     """A function whose calls are enqueued."""
 
+    function: Callable[..., object]
     name: str
     #: the fields of its job; None: it is declared with a schedule, so the job exists
     options: Mapping[str, Any] | None
@@ -158,7 +159,7 @@ class Tasks:
         jobs: Jobs,
         runs: Runs,
         home: Home,
-        known: dict[Callable[..., object], Task],
+        known: dict[object, Task],
         where: tuple[str, str],
     ) -> None:
         self._services = services
@@ -174,11 +175,11 @@ class Tasks:
     def register(self, name: str, function: Callable[..., object], options: Mapping[str, Any]) -> None:
         """Register a function that may have any parameters, with the fields of its job."""
         self._functions.register(name, function, arguments=True)
-        self._tasks.setdefault(function, Task(name, options))
+        self._tasks.setdefault(_identify(function), Task(function, name, options))
 
     def declare(self, name: str, function: Callable[..., object]) -> None:
         """Remember that the function is a job of its own."""
-        self._tasks[function] = Task(name, None)
+        self._tasks[_identify(function)] = Task(function, name, None)
 
     def prepare(
         self,
@@ -189,9 +190,9 @@ class Tasks:
         """Check a call of a function and return it, to be enqueued. The options are among the `kwargs`."""
         options = {name: kwargs.get(name) for name in OPTIONS}
         kwargs = {name: value for name, value in kwargs.items() if name not in options}
-        if function not in self._tasks:
+        if _identify(function) not in self._tasks:
             self.register(slug_of(function), function, {})
-        task = self._tasks[function]
+        task = self._tasks[_identify(function)]
         arguments = read_arguments(function, args, kwargs)
         if task.options is None and arguments:
             raise InvalidArgument(
@@ -303,6 +304,15 @@ def read_due_ms(in_: str | timedelta | float | None, at: datetime | None, now_ms
     if seconds < 0:
         raise InvalidArgument("in_: a call cannot be due in the past; leave it out for now")
     return now_ms + round(seconds * 1000)
+
+
+def _identify(function: Callable[..., object]) -> object:
+    """Return what identifies a function: itself, or the id of a callable object without a hash."""
+    try:
+        hash(function)
+    except TypeError:
+        return id(function)
+    return function
 
 
 def slug_of(function: Callable[..., object]) -> str:

@@ -19,6 +19,7 @@ from wakeful.document.timing import TIMING_FIELDS, check_zone, read_timing
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import Definition, Work
 from wakeful.job.policy import Policy
+from wakeful.job.start_rules import is_called
 from wakeful.schedule.schedules import At
 from wakeful.values.duration import format_duration
 from wakeful.values.json_value import Json, camel, json_value, quote
@@ -198,8 +199,8 @@ def _definition(reading: DocumentReader) -> Definition:
     work = reading.read(WORK)
     targets = {field: values[field] for field in TARGET_FIELDS if field in values}
     work["target"] = read_targets(targets, reading.old_target, problems)
-    is_called = work["target"] is not None and work["target"].get("arguments") is True
-    if not ("schedule" in values or "after" in values or work.get("trigger_url") or is_called):
+    starts = "schedule" in values or "after" in values or work.get("trigger_url")
+    if not starts and not is_called(work["target"]):
         problems.add(
             "schedule",
             "it is missing; write '0 9 * * 1-5' or 'every 15m', or name another job in `after`, or set "

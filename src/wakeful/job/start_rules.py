@@ -133,6 +133,11 @@ def agent_requirement(workspace: str, agent: str) -> str:
     return f"{_AGENT}{workspace}/{agent}"
 
 
+def is_called(target: Mapping[str, object] | None) -> bool:
+    """Return whether calls with arguments start runs of this target (`enqueue`): it needs no schedule."""
+    return target is not None and target.get("arguments") is True
+
+
 def find_requirement(work: Work, workspace: str, agent: str) -> Requirement:
     """Return what the runs of a job require.
 

@@ -58,6 +58,7 @@ REASONS: Final[Mapping[str, str]] = {
     "not_allowed": "the operator does not allow this program or task",
     "not_found": "the target does not exist",
     "not_registered": "no process has the function",
+    "arguments": "the payload does not have the arguments of the function",
     "not_delivered": "the output could not be delivered",
     "busy": "other messages wait for the service of its channel",
     "invalid_target": "the target is not valid",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from wakeful.errors import Unavailable
 from wakeful.store.idempotency import current_claim
@@ -16,6 +16,9 @@ from wakeful.store.sql.driver import LockTimeout
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+#: A batch that is written for so many seconds waits for a lock: others need not wait for it.
+_LATE_S: Final = 0.05
 
 
 def may_be_of_one(error: Exception) -> bool:
@@ -68,6 +71,7 @@ class Batcher(Generic[T, R]):
         weigh: Callable[[T], int] = lambda item: 1,
         group: Callable[[T], Hashable] = lambda item: None,
         distinct: Callable[[T], Hashable] | None = None,
+        lock: Callable[[T], Hashable] | None = None,
         is_of_one: Callable[[Exception], bool] = may_be_of_one,
     ) -> None:
         """Write batches with `write`, which returns for each item its result or its own error.
@@ -77,6 +81,9 @@ class Batcher(Generic[T, R]):
 
         `most` bounds the sum of the weights of a batch; an item that is heavier is a batch of its own. The
         items of a batch have the same `group`, and no two of them are equal in `distinct`.
+
+        With `lock`, what the write of an item may wait for, a batch that takes long holds up only the items
+        with the same locks; the others are written meanwhile.
         """
         self._name = name
         self._write = write
@@ -85,8 +92,12 @@ class Batcher(Generic[T, R]):
         self._group = group
         self._distinct = distinct
         self._is_of_one = is_of_one
+        self._lock = lock
         self._waiting: list[_Pending[T, R]] = []
         self._writing: asyncio.Task[None] | None = None
+        #: writers whose batch takes long, and what they may wait for
+        self._late: set[asyncio.Task[None]] = set()
+        self._locked: set[Hashable] = set()
 
     async def add(self, item: T) -> R:
         """Write an item and return its result, or raise its error.
@@ -96,16 +107,42 @@ class Batcher(Generic[T, R]):
         loop = asyncio.get_running_loop()
         pending: _Pending[T, R] = _Pending(item, loop.create_future())
         self._waiting.append(pending)
-        if self._writing is None or self._writing.done():
-            self._writing = loop.create_task(self._write_waiting(), name=self._name)
+        self._start()
         return await pending.result
+
+    def _start(self) -> None:
+        if self._writing is None or self._writing.done():
+            loop = asyncio.get_running_loop()
+            self._writing = loop.create_task(self._write_waiting(), name=self._name)
+
+    def _pass_on(self) -> None:
+        """Let another writer continue: the batch of this one takes long."""
+        if self._writing is not None:
+            self._late.add(self._writing)
+            self._writing.add_done_callback(self._late.discard)
+            self._writing = None
+            self._start()
 
     async def _write_waiting(self) -> None:
         current_claim.set(None)  # of the request that started this task
         batch: Sequence[_Pending[T, R]] = ()
         try:
             while batch := self._next_batch():
-                await self._write_batch(batch)
+                if self._lock is None:
+                    await self._write_batch(batch)
+                    continue
+                locks = {self._lock(pending.item) for pending in batch}
+                self._locked |= locks
+                late = asyncio.get_running_loop().call_later(_LATE_S, self._pass_on)
+                try:
+                    await self._write_batch(batch)
+                finally:
+                    late.cancel()
+                    self._locked -= locks
+                if asyncio.current_task() in self._late:
+                    if self._waiting:
+                        self._start()
+                    return
         except BaseException as error:  # the process stops, or this program has an error
             for pending in (*batch, *self._waiting):
                 pending.settle(error)
@@ -122,6 +159,9 @@ class Batcher(Generic[T, R]):
         for pending in self._waiting:
             item = pending.item
             if pending.result.done():  # the caller was cancelled
+                continue
+            if self._lock and self._lock(item) in self._locked:
+                left.append(pending)
                 continue
             if not batch:
                 group = self._group(item)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.interruptions import cancel_at_each_await
+from tests.support.waiting import PATIENCE
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.service.batcher import Batcher, in_rounds
 from wakeful.store.sql.driver import LockTimeout
@@ -250,3 +251,28 @@ async def test_a_caller_cancelled_at_any_await_leaves_the_batcher_usable():
             assert await batcher.add(Item(number)) == number
 
     assert await cancel_at_each_await(lambda: batcher.add(Item(next(numbers))), check) > 0
+
+
+async def test_a_batch_that_waits_for_a_lock_holds_up_only_the_items_with_it():
+    locked, written = asyncio.Event(), []
+
+    async def write(items: Sequence[str]) -> Sequence[str | Exception]:
+        if any(item.startswith("locked") for item in items):
+            await locked.wait()
+        written.extend(items)
+        return items
+
+    batcher = Batcher("batcher", write, most=MOST, lock=lambda item: item[:6])
+    waiting = [asyncio.create_task(batcher.add(f"locked {number}")) for number in range(2)]
+    for _ in range(3):  # until their batch is being written
+        await asyncio.sleep(0)
+    async with asyncio.timeout(PATIENCE):
+        for number in range(3):
+            assert await batcher.add(f"free {number}") == f"free {number}"
+        waiting.append(asyncio.create_task(batcher.add("locked 2")))
+        assert await batcher.add("free 3") == "free 3"
+        assert not any(each.done() for each in waiting)
+        locked.set()
+        assert await asyncio.gather(*waiting) == ["locked 0", "locked 1", "locked 2"]
+        assert await batcher.add("free 4") == "free 4"
+    assert [each for each in written if each.startswith("locked")] == ["locked 0", "locked 1", "locked 2"]

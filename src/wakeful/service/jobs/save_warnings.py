@@ -17,7 +17,7 @@ from wakeful.forecast.peaks import MANY, Week, peak_warning
 from wakeful.job.job import NO_WORK, Definition, JobRecord, check_chain
 from wakeful.job.policy import DEFAULT_POLICY
 from wakeful.job.self_scheduling import APPROVAL
-from wakeful.job.start_rules import Requirement
+from wakeful.job.start_rules import Requirement, is_called
 from wakeful.service.admin.peaks import WeekCache
 from wakeful.service.runs.executors import RECENTLY, Executors, Replicas
 from wakeful.store.accounts import AgentRow
@@ -119,7 +119,11 @@ class SaveWarnings:
 
 def needs_trigger_url(job: JobRow) -> tuple[str, ...]:
     """Return the warning for a new job that only a trigger URL starts: it has none yet."""
-    if job.timing is not None or job.after_job is not None:
+    if (
+        job.timing is not None
+        or job.after_job is not None
+        or is_called(job_from_row(job).definition.work.target)
+    ):
         return ()
     create = f"POST …/jobs/{job.name}/hook, or wakeful hook {job.name}"
     return (f"nothing but a manual run starts job '{job.name}' until it has a trigger URL: {create}",)

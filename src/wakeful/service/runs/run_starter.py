@@ -51,7 +51,9 @@ class RunStarter:
             response: Keyed[list[RunView]] | None = keyed.of(lambda runs: runs[0]) if keyed else None
             (view,) = await self._store.add_runs([run], entries, response, charge, [version])
             return view
-        new = Batcher("wakeful-requested-runs", self._write, most=_LARGEST_BATCH)
+        new = Batcher(
+            "wakeful-requested-runs", self._write, most=_LARGEST_BATCH, lock=lambda item: item.run.job_id
+        )
         batcher = self._batchers.setdefault(run.workspace, new)
         return await batcher.add(_RequestedRun(run, version, entries))
 

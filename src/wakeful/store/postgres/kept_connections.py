@@ -8,6 +8,7 @@ statements that were cancelled.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
@@ -39,7 +40,7 @@ class KeptConnections:
             db = self._kept.pop()
             if _is_open(db):
                 return db
-            await self.pool.release(db)
+            await self._release(db)
         self._waiting += 1
         try:
             return await self.pool.acquire(timeout=CONNECT_S)
@@ -49,7 +50,7 @@ class KeptConnections:
     async def give_back(self, db: Db, *, failed: bool) -> None:
         """End the use of a connection. After a call that failed, the pool decides what becomes of it."""
         if failed or self._waiting or self._closed or not _is_open(db) or db.is_in_transaction():
-            await self.pool.release(db)
+            await self._release(db)
             return
         self._kept.append(db)
         if self._due is None:
@@ -66,9 +67,14 @@ class KeptConnections:
             self._returns.add(task)
             task.add_done_callback(self._returns.discard)
 
+    async def _release(self, db: Db) -> None:
+        # The server may close the connection meanwhile: then the pool has it back already.
+        with contextlib.suppress(asyncpg.InternalClientError):
+            await self.pool.release(db)
+
     async def _return(self, db: Db) -> None:
         try:
-            await self.pool.release(db)
+            await self._release(db)
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
             db.terminate()  # the pool connects again
 
