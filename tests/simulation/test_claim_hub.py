@@ -32,9 +32,10 @@ from wakeful.service.runs.claim_hub import ClaimHub, Waiter
 from wakeful.service.runs.executors import Executors
 from wakeful.service.runs.pull import PullService
 from wakeful.service.runs.telemetry import RunTelemetry
-from wakeful.store.claim_requests import ClaimedRun, ClaimScope
+from wakeful.store.claim_requests import ClaimedRun, ClaimRequest, ClaimScope
 from wakeful.store.rows import JobRow, RunFilter
 from wakeful.store.sqlite import SqliteStore
+from wakeful.values.clock import SystemClock
 
 START_MS: Final = 1_750_000_000_000
 WORKSPACES: Final = ("acme", "zen")
@@ -55,6 +56,8 @@ class SlowStore:
         self.faults = faults
         self._lost = lost
         self.looks = 0
+        #: seconds by which each call is held up
+        self.held_up_s = 0.0
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._store, name)
@@ -63,7 +66,7 @@ class SlowStore:
     def _slow(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         async def call(*args: Any, **kwargs: Any) -> Any:
             self.looks += name == "claimable_ms"
-            await asyncio.sleep(self._rng.random() * LATENCY_S)
+            await asyncio.sleep(self.held_up_s + self._rng.random() * LATENCY_S)
             fails, late = self._rng.random() < self.faults, self._rng.random() < 0.5
             result = await method(*args, **kwargs) if late or not fails else None
             await asyncio.sleep(self._rng.random() * LATENCY_S)
@@ -318,6 +321,76 @@ def test_a_stop_answers_all_that_wait_at_once() -> None:
         world.pulls[0].shut_down()
         await asyncio.wait(claims)
         assert loop.time() == before
+        await world.close()
+
+    run_virtually(story())
+
+
+def test_a_stop_answers_claims_that_are_repeated_one_by_one() -> None:
+    class Store:
+        clock = SystemClock()
+
+        async def claim(self, now_ms: int, workspace: str, requests: Sequence[ClaimRequest]) -> None:
+            if len(requests) > 1:
+                raise ValueError("one of them is the cause")
+            await asyncio.sleep(3_600)
+
+    async def story() -> None:
+        store: Any = Store()
+        hub = ClaimHub(store)
+        now = asyncio.get_running_loop().time()
+        requests = [ClaimRequest(ClaimScope("acme"), "w", 1, f"c{number}") for number in range(3)]
+        waiters = [hub.join(request, "topic", now) for request in requests]
+        await asyncio.sleep(1)
+        await hub.close()
+        assert [type(waiter.result.exception()) for waiter in waiters] == [Unavailable] * 3
+
+    run_virtually(story())
+
+
+def test_claims_wait_on_the_next_event_loop_after_a_stop() -> None:
+    class Store:
+        clock = SystemClock()
+        looks = 0
+
+        async def claim(self, *given: object) -> list[list[ClaimedRun]]:
+            return [[]]
+
+        async def claimable_ms(self, now_ms: int, scopes: Sequence[ClaimScope]) -> list[None]:
+            self.looks += 1
+            return [None for _ in scopes]
+
+    store: Any = Store()
+    hub = ClaimHub(store)
+
+    async def wait() -> None:
+        until = asyncio.get_running_loop().time() + 4.5
+        waiter = hub.join(ClaimRequest(ClaimScope("acme"), "w", 1, "c"), "topic", until)
+        before = store.looks
+        assert await waiter.result == []
+        assert store.looks - before >= 4
+        await hub.close()
+
+    run_virtually(wait())
+    run_virtually(wait())
+    run_virtually(hub.close())
+
+
+def test_a_look_that_the_database_held_up_does_not_delay_the_next() -> None:
+    async def story() -> None:
+        world = await new_world(4)
+        loop, port, scope = asyncio.get_running_loop(), world.ports[0], ClaimScope("acme")
+        waiting = asyncio.create_task(world.claim(world.pulls[0], scope, 1, 60_000, "held-up"))
+        await asyncio.sleep(3)
+        port.held_up_s, port.faults = 10.0, 1.0
+        await waiting
+        assert not world.given
+        port.held_up_s = port.faults = 0.0
+        await world.store.add_runs([pulled(world.jobs["acme", "ada"], world.store.clock.now_ms())])
+        began = loop.time()
+        await world.claim(world.pulls[0], scope, 1, 30_000, "next")
+        assert world.given
+        assert loop.time() - began < BOUND_S
         await world.close()
 
     run_virtually(story())

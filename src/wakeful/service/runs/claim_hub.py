@@ -23,7 +23,8 @@ from wakeful.values.bounded_cache import MB, BoundedCache
 
 #: Seconds between two looks: other processes on an SQLite file send no notification.
 POLL_S: Final = 1.0
-#: A look that takes a millisecond is followed by a pause of so many, however often runs change meanwhile.
+#: A look that takes a millisecond is followed by a pause of so many, however often runs change meanwhile; one
+#: that the database held up, by at most `POLL_S`.
 _PAUSE: Final = 9
 #: The most runs and names of the claims in one transaction; a claim with more is alone.
 _MOST: Final = 256
@@ -118,8 +119,9 @@ class ClaimHub:
         """Answer all claims, and wait for the transactions that are under way."""
         self.end()
         if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.wait({self._watching})
+            watching, self._watching = self._watching, None
+            watching.cancel()
+            await asyncio.wait({watching})
         asking = set(self._asking.values())
         if asking:
             _, late = await asyncio.wait(asking, timeout=_CLOSE_S)
@@ -162,6 +164,8 @@ class ClaimHub:
                 await self._claim(workspace, batch)
         finally:
             del self._asking[workspace]
+            for waiter in [each for each in self._waiters.get(workspace, ()) if each.in_flight]:
+                self._settle(waiter, Unavailable("the server is stopping; try again"))
 
     def _next_batch(self, workspace: str) -> list[Waiter]:
         """Return the claims of the next transaction: those that ask, and all others of the same scopes."""
@@ -191,10 +195,6 @@ class ClaimHub:
                 return
             for waiter in batch:
                 self._settle(waiter, error)
-        except BaseException:  # the process stops
-            for waiter in batch:
-                self._settle(waiter, Unavailable("the server is stopping; try again"))
-            raise
         else:
             self._give(batch, given, number)
 
@@ -237,11 +237,12 @@ class ClaimHub:
     def _look(self, scopes: Iterable[ClaimScope]) -> None:
         self._changed.update(scopes)
         if self._changed:
-            self._woken.set()
             if self._watching is None or self._watching.done():
+                self._woken = asyncio.Event()  # a scheduler that starts again may have another event loop
                 self._watching = asyncio.create_task(
                     self._watch(), name="wakeful-claimable", context=Context()
                 )
+            self._woken.set()
 
     async def _watch(self) -> None:
         """Find the claims that have to ask, as long as any wait."""
@@ -259,7 +260,7 @@ class ClaimHub:
             if scopes:
                 began = loop.time()
                 await self._find(now_ms, scopes)
-                await asyncio.sleep(_PAUSE * (loop.time() - began))
+                await asyncio.sleep(min(POLL_S, _PAUSE * (loop.time() - began)))
             next_ms = min(self._due_ms.values(), default=None)
             pause_s = poll_at - loop.time()
             if next_ms is not None:
