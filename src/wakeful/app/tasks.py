@@ -34,7 +34,7 @@ OPTIONS: Final = ("in_", "at", "key")
 
 
 class Enqueued(Awaitable[Run], Generic[R]):
-    """A call of a function that is to be enqueued: `await` it for its run, or await its `result`."""
+    """A call of a function: `await` it for its run, or await its `result`. Either enqueues it, once."""
 
     def __init__(
         self, name: str, start: Callable[[], Coroutine[Any, Any, Run]], runs: Runs, function: Callable[..., R]
@@ -44,14 +44,22 @@ class Enqueued(Awaitable[Run], Generic[R]):
         self._runs = runs
         self._function = function
         self._awaited = False
+        self._storing = asyncio.Lock()
+        self._run: Run | None = None
 
     def __await__(self) -> Generator[Any, Any, Run]:
         return self.store().__await__()
 
     def store(self) -> Coroutine[Any, Any, Run]:
-        """Enqueue the call, and return its run."""
+        """Enqueue the call unless it was, and return its run."""
         self._awaited = True
-        return self._start()
+        return self._store()
+
+    async def _store(self) -> Run:
+        async with self._storing:
+            if self._run is None:
+                self._run = await self._start()
+            return self._run
 
     async def result(self, timeout: float | None = None) -> R:  # noqa: ASYNC109
         """Enqueue the call, and return what the function returns.

@@ -85,6 +85,16 @@ async def test_a_call_without_await_warns(new_app: NewApp):
         assert "await" in str(caught[0].message)
 
 
+async def test_a_call_is_enqueued_once_however_often_it_is_awaited(new_app: NewApp):
+    app = with_functions(new_app)
+    add = app.test_functions[0]  # type: ignore[attr-defined]
+    async with app:
+        call = app.enqueue(add, 1)
+        run = await call
+        assert await call.result(PATIENCE) == await call.result(PATIENCE) == 11
+        assert [each.id for each in await app.runs.list()] == [run.id]
+
+
 async def test_a_key_is_used_once_also_by_calls_at_the_same_time(new_app: NewApp):
     app = with_functions(new_app)
     add = app.test_functions[0]  # type: ignore[attr-defined]
