@@ -523,8 +523,10 @@ class Wakeful:
         write `await app.stop()`; in a sync function it returns when all is stopped.
         """
         home = self.home.loop
+        if self.home.is_here:  # also that of `with app:`, which must not wait for itself
+            return self._stop(grace)
         if self._portal is None and (running_loop() is not None or home is not None):
-            if home is None or not home.is_running() or self.home.is_here:
+            if home is None or not home.is_running():
                 return self._stop(grace)
             asyncio.run_coroutine_threadsafe(self._stop(grace), home).result()  # from another thread
         self._stop_portal(grace)
@@ -532,7 +534,7 @@ class Wakeful:
 
     def _stop_portal(self, grace: float | None = None) -> None:
         portal, self._portal = self._portal, None
-        if portal is not None:
+        if portal is not None and not self.home.is_of_parent:  # a fork that ends stops nothing
             try:
                 portal.call(self._stop(grace))
             finally:

@@ -48,6 +48,11 @@ class Home:
         self.loop = None
 
     @property
+    def is_of_parent(self) -> bool:
+        """Whether this process is a fork, and the scheduler runs in its parent."""
+        return self.loop is not None and self._pid != os.getpid()
+
+    @property
     def is_here(self) -> bool:
         """Whether the caller runs on the loop."""
         return self.loop is not None and running_loop() is self.loop
