@@ -15,7 +15,7 @@ from wakeful.app.jobs import Jobs
 from wakeful.app.runs import Runs
 from wakeful.client import sync
 from wakeful.client.scheduler import Scheduler
-from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
+from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job.targets import Function
 from wakeful.launch.function import FunctionLauncher
 from wakeful.model import Run
@@ -231,6 +231,17 @@ class Tasks:
             return await self._trigger(task.name, arguments, due_ms, key)
 
     async def _save(self, name: str, options: Mapping[str, Any]) -> None:
+        """Save the job of the calls of a function. AlreadyExists if the name is that of another job."""
+        try:
+            target = (await self._jobs.get(name)).target or {}
+        except NotFound:
+            pass
+        else:
+            if (target.get("kind"), target.get("name"), target.get("arguments")) != ("function", name, True):
+                raise AlreadyExists(
+                    f"the job '{name}' has another target than the calls of the function '{name}'; give the "
+                    "function another name: `@app.function(name=…)`"
+                )
         await self._jobs.upsert(name, **{**options, "target": Function(name, arguments=True)})
         self._saved.add(name)
 

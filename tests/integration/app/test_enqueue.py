@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.integration.conftest import NewApp
+from tests.integration.conftest import SELDOM, NewApp
 from tests.support.waiting import PATIENCE, eventually
-from wakeful import FailedPrecondition, InvalidArgument, Launch, Permanent, Wakeful
+from wakeful import AlreadyExists, FailedPrecondition, InvalidArgument, Launch, Permanent, Wakeful
 
 
 def with_functions(new_app: NewApp) -> Wakeful:
@@ -93,6 +93,15 @@ async def test_a_call_is_enqueued_once_however_often_it_is_awaited(new_app: NewA
         run = await call
         assert await call.result(PATIENCE) == await call.result(PATIENCE) == 11
         assert [each.id for each in await app.runs.list()] == [run.id]
+
+
+async def test_a_call_does_not_change_another_job_of_that_name(new_app: NewApp):
+    app = with_functions(new_app)
+    async with app:
+        before = await app.jobs.create("add", schedule=SELDOM, target={"kind": "pull"})
+        with pytest.raises(AlreadyExists, match="another name"):
+            await app.enqueue(app.test_functions[0], 1)  # type: ignore[attr-defined]
+        assert (await app.jobs.get("add")).version == before.version
 
 
 async def test_a_key_is_used_once_also_by_calls_at_the_same_time(new_app: NewApp):
