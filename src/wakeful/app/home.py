@@ -63,6 +63,8 @@ class Home:
             raise FailedPrecondition(NOT_STARTED)
         if self._pid != os.getpid():
             raise FailedPrecondition(_FORKED)
+        if not self.loop.is_running():  # the call would never end
+            raise FailedPrecondition("the event loop that this Wakeful was started on is not running")
         return self.loop
 
     def save(self, name: str, call: Callable[[], Coroutine[object, object, None]]) -> None:

@@ -99,6 +99,15 @@ def test_a_scheduler_stops_from_a_thread_or_between_two_runs_of_its_loop(new_app
         assert not runner.run(stop_elsewhere())
 
 
+def test_a_call_to_a_loop_that_is_not_running_is_refused(new_app: NewApp):
+    with asyncio.Runner() as runner:
+        app = new_app()
+        runner.run(app.start())
+        with pytest.raises(FailedPrecondition, match="not running"):
+            app.sync.jobs.list()
+        runner.run(app.stop())
+
+
 async def test_sync_methods_refuse_to_block_the_loop_of_the_scheduler(new_app: NewApp):
     async with new_app() as app:
         with pytest.raises(FailedPrecondition, match="await app"):
