@@ -226,9 +226,9 @@ def test_a_terminal_shows_colours_and_a_progress_bar(machine: Machine, tmp_path:
     file = tmp_path / "many.json"
     file.write_text(json.dumps([{"name": f"job-{n}", "schedule": "@daily"} for n in range(40)]))
 
-    result = machine.on_a_terminal("apply", str(file), "--agent", "many")
+    result = machine.on_a_terminal("apply", str(file), "--agent", "colours")
 
     assert result.code == 0
     assert "applying" in result.out
-    assert "\x1b[32m+ many/job-39" in result.out
-    assert len(names(machine, "many")) == 40
+    assert "\x1b[32m+ colours/job-39" in result.out
+    assert len(names(machine, "colours")) == 40

@@ -282,7 +282,7 @@ async def test_the_event_loop_has_its_turn_between_the_large_items_of_a_list(
         "wakeful.service.runs.claims.payload_from_text",
         "wakeful.api.http.runs.serialize_run",
         "wakeful.api.http.job_lists.serialize_job",
-        "wakeful.api.http.jobs.serialize_saved_job",
+        "wakeful.service.serializers._with_news",
         "wakeful.service.jobs.jobs.job_from_row",
     ):
         noted(place)
