@@ -67,6 +67,22 @@ async def test_a_connection_that_ends_while_it_is_kept_is_replaced(
     await pool.close()
 
 
+async def test_a_connection_that_expires_while_it_is_used_is_not_kept(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_connections, "KEPT_S", 60)
+    pool = await _pool(url, 2)
+
+    async def expire(db: Db) -> int:
+        await pool.expire()
+        return await _backend(db)
+
+    expired = await pool.read(expire)
+    assert await pool.read(_backend) != expired
+    assert len(_kept(pool)._kept) == 1
+    await pool.close()
+
+
 async def test_a_call_that_waits_gets_the_next_connection(url: str) -> None:
     """Urgent calls use all connections; another one waits until one of them ends."""
     pool = await _pool(url, 2)

@@ -28,6 +28,8 @@ class KeptConnections:
     def __init__(self, pool: asyncpg.Pool[asyncpg.Record]) -> None:
         self.pool = pool
         self._kept: list[Db] = []
+        #: those that calls use which may be kept: they have not expired meanwhile
+        self._fresh: set[Db] = set()
         #: how many calls wait for the pool, which gets all connections until they have theirs
         self._waiting = 0
         self._due: asyncio.TimerHandle | None = None
@@ -39,17 +41,22 @@ class KeptConnections:
         while self._kept:
             db = self._kept.pop()
             if _is_open(db):
+                self._fresh.add(db)
                 return db
             await self._release(db)
         self._waiting += 1
         try:
-            return await self.pool.acquire(timeout=CONNECT_S)
+            db = await self.pool.acquire(timeout=CONNECT_S)
         finally:
             self._waiting -= 1
+        self._fresh.add(db)
+        return db
 
     async def give_back(self, db: Db, *, failed: bool) -> None:
         """End the use of a connection. After a call that failed, the pool decides what becomes of it."""
-        if failed or self._waiting or self._closed or not _is_open(db) or db.is_in_transaction():
+        expired = db not in self._fresh
+        self._fresh.discard(db)
+        if failed or expired or self._waiting or self._closed or not _is_open(db) or db.is_in_transaction():
             await self._release(db)
             return
         self._kept.append(db)
@@ -80,6 +87,7 @@ class KeptConnections:
 
     async def expire(self) -> None:
         """Replace the connections that are idle now, and the others after their call."""
+        self._fresh.clear()
         await self.pool.expire_connections()
         self.return_all()
 
