@@ -22,7 +22,7 @@ from wakeful.run.outcome import Finished, Skipped, take_over
 from wakeful.service.runs.broker_reports import BrokerReports
 from wakeful.service.runs.telemetry import RunTelemetry
 from wakeful.store.port import Store
-from wakeful.store.rows import Extension, JobChange, Move, RunView
+from wakeful.store.rows import JobChange, Move, RunView
 from wakeful.values.ids import new_id
 
 QUEUE = '{"target":{"kind":"queue","subject":"reports"}}'
@@ -88,44 +88,6 @@ async def test_progress_extends_the_deadline_by_the_timeout(store: Store) -> Non
     due_ms = (await look(store, run)).due_ms
     assert due_ms is not None
     assert due_ms >= store.clock.now_ms() + 9 * MINUTE
-
-
-async def test_a_deadline_that_hardly_moves_is_not_written(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, reports = await _awaiting(store), _reports(store)
-    stopped = await _awaiting(store)
-    assert (await reports.apply("queue", _report(run, "running"))).applied
-    assert (await reports.apply("queue", _report(stopped, "running"))).applied
-    written: list[Sequence[Extension]] = []
-    extend = store.extend_callbacks
-
-    async def counted(extensions: Sequence[Extension]) -> set[str]:
-        written.append(extensions)
-        return await extend(extensions)
-
-    monkeypatch.setattr(store, "extend_callbacks", counted)
-    assert (await reports.apply("queue", _report(run, "running"))).applied
-    assert written == []
-    await store.cancel_run(stopped.id, NOW, "stopped", running=True)
-    assert not (await reports.apply("queue", _report(stopped, "running"))).applied
-    begun = store.clock.now_ms
-    monkeypatch.setattr(store.clock, "now_ms", lambda: begun() + 501)
-    assert (await reports.apply("queue", _report(run, "running"))).applied
-    assert [len(each) for each in written] == [1]
-
-
-async def test_many_deadlines_are_extended_together(store: Store) -> None:
-    runs = [await _awaiting(store) for _ in range(3)]
-    ended_run = await _awaiting(store)
-    await store.cancel_run(ended_run.id, NOW, "stopped", running=True)
-    later = NOW + 5 * MINUTE
-    extensions = [Extension(run.id, 1, later) for run in runs[:1]]
-    extensions += [Extension(runs[1].id, 1, NOW + 1), Extension(runs[2].id, 2, later)]
-    extensions += [Extension(ended_run.id, 1, later), Extension("no id", 1, later)]
-    assert await store.extend_callbacks(extensions) == {runs[0].id, runs[1].id}
-    assert [(await look(store, run)).due_ms for run in runs] == [later, NOW + MINUTE, NOW + MINUTE]
-    assert await store.extend_callbacks([]) == set()
 
 
 async def test_a_failure_is_retried_unless_it_is_permanent(store: Store) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wakeful.errors import InvalidArgument, Unavailable, WakefulError
@@ -42,7 +41,6 @@ from wakeful.logs import get_logger
 from wakeful.run.outcome import AwaitingCallback, Failed, Outcome, Skipped, Succeeded
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
     from nats.aio.msg import Msg
     from nats.js import JetStreamContext
 
@@ -86,42 +84,6 @@ class _Refused(Exception):
     """A replica refused a report: the run has ended, or is at another attempt."""
 
 
-class _Answers:
-    """Receives the answers to reports on one connection: each has a subject of its own."""
-
-    subscribed: asyncio.Future[None]
-
-    def __init__(self, client: Client) -> None:
-        self.client = client
-        self._prefix = client.new_inbox()
-        self._numbers = count(1)
-        self._expected: dict[str, asyncio.Future[bytes]] = {}
-
-    async def subscribe(self) -> None:
-        """Begin to receive answers."""
-        await self.client.subscribe(f"{self._prefix}.*", cb=self._receive)
-
-    def expect(self) -> str:
-        """Return the subject of a new answer, which is expected until `forget`."""
-        inbox = f"{self._prefix}.{next(self._numbers)}"
-        self._expected[inbox] = asyncio.get_running_loop().create_future()
-        return inbox
-
-    async def wait(self, inbox: str) -> bytes:
-        """Return an answer. Raises TimeoutError if there is none within time, as after a lost connection."""
-        async with asyncio.timeout(_ANSWER_S):
-            return await self._expected[inbox]
-
-    def forget(self, inbox: str) -> None:
-        """Expect an answer no longer."""
-        del self._expected[inbox]
-
-    async def _receive(self, message: Msg) -> None:
-        expected = self._expected.get(message.subject)
-        if expected is not None and not expected.done():
-            expected.set_result(message.data)
-
-
 class QueueWorker:
     """Takes messages and executes them until it is stopped."""
 
@@ -136,8 +98,6 @@ class QueueWorker:
         #: the runs and attempts that it executes
         self._executing: set[tuple[str, int]] = set()
         self._stopping = asyncio.Event()
-        #: receives the answers to reports, on the present connection
-        self._answers: _Answers | None = None
         #: whether it takes messages
         self.ready = False
 
@@ -354,9 +314,11 @@ class QueueWorker:
         identity = result_id(report)
         if identity is not None:
             headers[MESSAGE_ID] = identity
+        inbox = client.new_inbox() if wait else None
         try:
-            answers = await self._subscribe(client) if wait else None
-            inbox = None if answers is None else answers.expect()
+            subscription = (
+                None if inbox is None else await without_cancel(client.subscribe(inbox, max_msgs=1))
+            )
             try:
                 if inbox is not None:
                     headers[REPLY] = inbox
@@ -365,14 +327,15 @@ class QueueWorker:
                     result_subject(workspace), body, timeout=_CONFIRM_S, headers=headers
                 )
                 await without_cancel(publishing)
-                if answers is None or inbox is None:
+                if subscription is None:
                     return None
-                return _read_answer(await answers.wait(inbox))
+                return _read_answer((await without_cancel(subscription.next_msg(_ANSWER_S))).data)
             finally:
-                if answers is not None and inbox is not None:
-                    answers.forget(inbox)
-        except TimeoutError as error:
-            if wait and not client.is_closed:
+                if subscription is not None:
+                    with contextlib.suppress(Exception):
+                        await subscription.unsubscribe()
+        except nats.errors.TimeoutError as error:
+            if inbox is not None:
                 return None
             raise Unavailable("NATS did not confirm the report") from error
         except nats.errors.MaxPayloadError as error:
@@ -381,15 +344,6 @@ class QueueWorker:
             if isinstance(error, APIError) and error.err_code == TOO_LARGE:
                 raise _TooLarge from error
             raise Unavailable(f"the report is not in the stream: {error}") from error
-
-    async def _subscribe(self, client: Client) -> _Answers:
-        """Return what receives the answers to reports: one subscription for each connection."""
-        answers = self._answers
-        if answers is None or answers.client is not client:
-            answers = self._answers = _Answers(client)
-            answers.subscribed = asyncio.ensure_future(answers.subscribe())
-        await without_cancel(asyncio.shield(answers.subscribed))
-        return answers
 
     async def _put_back(self, message: Msg, delay_s: float) -> None:
         """Have the message delivered again."""

@@ -33,8 +33,6 @@ from wakeful.store.port import Store
 from wakeful.store.rows import Extension, RunView
 
 _NO_RUN: Final = "there is no such run"
-#: A deadline is not written if it moves by no more than that, and a twentieth of the timeout.
-_LEAST_MS: Final = 500
 #: The most reports in one batch.
 _MAX_BATCH: Final = 200
 
@@ -114,21 +112,14 @@ class BrokerReports:
                     results[report.run_id] = await self._apply(kind, report)
             except Exception as error:
                 results[report.run_id] = error
-        results |= await self._extend(progress, now_ms)
+        results |= await self._extend(progress)
         results |= await self._write(outcomes)
         return [results[received.report.run_id] for received in batch]
 
-    async def _extend(
-        self, progress: Sequence[tuple[_Received, RunView, Extension]], now_ms: int
-    ) -> _Results:
+    async def _extend(self, progress: Sequence[tuple[_Received, RunView, Extension]]) -> _Results:
         """Extend the deadlines of runs, in one transaction."""
         # A worker that still records the acceptance of a run sets its deadline itself.
-        later = {
-            run.id
-            for _, run, extension in progress
-            if run.worker is None and _is_later(run, extension, now_ms)
-        }
-        extensions = [extension for _, run, extension in progress if run.id in later]
+        extensions = [extension for _, run, extension in progress if run.worker is None]
         try:
             extended = await self._store.extend_callbacks(extensions) if extensions else set()
         except Exception as error:
@@ -136,7 +127,7 @@ class BrokerReports:
         results: _Results = {}
         for received, run, _ in progress:
             try:
-                if run.id not in later or run.id in extended:
+                if run.worker is not None or run.id in extended:
                     results[run.id] = await self._note(run, None)
                 else:  # the run has changed meanwhile
                     results[run.id] = await self._apply(*received)
@@ -214,12 +205,6 @@ class BrokerReports:
 
 def _extension(run: RunView, job: JobOfRun, now_ms: int) -> Extension:
     return Extension(run.id, run.attempt, now_ms + (job.policy.timeout_ms or DEFAULT_TIMEOUT_MS))
-
-
-def _is_later(run: RunView, extension: Extension, now_ms: int) -> bool:
-    """Return whether the deadline moves by so much that it is written: often a start is reported at once."""
-    least_ms = min(_LEAST_MS, (extension.due_ms - now_ms) // 20)
-    return not run.awaiting_callback or run.due_ms is None or extension.due_ms - run.due_ms > least_ms
 
 
 def _refusal(kind: str, report: Report, run: RunView, job: JobOfRun) -> str | None:

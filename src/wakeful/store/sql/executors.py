@@ -14,16 +14,10 @@ from wakeful.store.sql.driver import SqlSession, Texts, urgent
 from wakeful.store.sql.running import HAS_THE_TURN
 from wakeful.values.ids import is_id
 
-#: the primary key, once for each. A run that is being verified has no deadline
-LOCK_AWAITING: Final = """
-    SELECT r.id::text FROM unnest($1::uuid[], $2::integer[]) e (id, attempt) CROSS JOIN runs r
-    WHERE r.id = e.id AND r.attempt = e.attempt AND r.state = 'running' AND r.awaiting_callback
-        AND r.due_at IS NOT NULL
-    ORDER BY r.id FOR UPDATE OF r"""
-#: the primary key, once for each
+#: the primary key. A run that is being verified has no deadline
 EXTEND: Final = """
-    UPDATE runs SET due_at = e.due_at FROM unnest($1::uuid[], $2::timestamptz[]) e (id, due_at)
-    WHERE runs.id = e.id AND runs.due_at < e.due_at"""
+    UPDATE runs SET due_at = CASE WHEN due_at < $3 THEN $3 ELSE due_at END
+    WHERE id = $1 AND attempt = $2 AND state = 'running' AND awaiting_callback AND due_at IS NOT NULL"""
 #: the primary key
 NOTE: Final = """
     UPDATE runs SET error = $3
@@ -76,11 +70,10 @@ CLAIMABLE: Final = Texts(
 
 async def extend(session: SqlSession, extensions: Sequence[Extension]) -> set[str]:
     """Extend the deadlines of runs that await their reports. Returns the ids of those that await one."""
-    given = [each for each in extensions if is_id(each.run_id)]
-    ids, attempts = [each.run_id for each in given], [each.attempt for each in given]
-    awaiting = set(await session.column(LOCK_AWAITING, ids, attempts))
-    later = [each for each in given if each.run_id in awaiting]
-    await session.execute(EXTEND, [each.run_id for each in later], [each.due_ms for each in later])
+    awaiting = set()
+    for run_id, attempt, due_ms in sorted(extensions):  # rows are locked in the order of their ids
+        if is_id(run_id) and await session.execute(EXTEND, run_id, attempt, due_ms) == 1:
+            awaiting.add(run_id)
     return awaiting
 
 
