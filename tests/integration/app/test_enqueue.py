@@ -97,10 +97,11 @@ async def test_a_call_is_enqueued_once_however_often_it_is_awaited(new_app: NewA
 
 async def test_a_call_does_not_change_another_job_of_that_name(new_app: NewApp):
     app = with_functions(new_app)
+    add = app.test_functions[0]  # type: ignore[attr-defined]
     async with app:
         before = await app.jobs.create("add", schedule=SELDOM, target={"kind": "pull"})
         with pytest.raises(AlreadyExists, match="another name"):
-            await app.enqueue(app.test_functions[0], 1)  # type: ignore[attr-defined]
+            await app.enqueue(add, 1)
         assert (await app.jobs.get("add")).version == before.version
 
 

@@ -14,6 +14,12 @@ from tests.integration.conftest import SELDOM, NewApp
 from tests.support.waiting import PATIENCE, eventually
 from wakeful import FailedPrecondition, Function, InvalidArgument, InvalidSchedule, NotFound, Wakeful
 
+
+async def started(app: Wakeful) -> None:
+    """Start the app on the running loop."""
+    await app.start()
+
+
 # --- sync programs -----------------------------------------------------------------------------------
 
 
@@ -86,7 +92,7 @@ async def test_start_and_stop_are_awaited_in_async_programs(new_app: NewApp):
 def test_a_scheduler_stops_from_a_thread_or_between_two_runs_of_its_loop(new_app: NewApp):
     with asyncio.Runner() as runner:
         app = new_app()
-        runner.run(app.start())
+        runner.run(started(app))
         runner.run(app.stop())
         assert not app.alive
         runner.run(app.stop())
@@ -102,7 +108,7 @@ def test_a_scheduler_stops_from_a_thread_or_between_two_runs_of_its_loop(new_app
 def test_a_call_to_a_loop_that_is_not_running_is_refused(new_app: NewApp):
     with asyncio.Runner() as runner:
         app = new_app()
-        runner.run(app.start())
+        runner.run(started(app))
         with pytest.raises(FailedPrecondition, match="not running"):
             app.sync.jobs.list()
         runner.run(app.stop())

@@ -254,7 +254,8 @@ async def test_a_caller_cancelled_at_any_await_leaves_the_batcher_usable():
 
 
 async def test_a_batch_that_waits_for_a_lock_holds_up_only_the_items_with_it():
-    locked, written = asyncio.Event(), []
+    locked = asyncio.Event()
+    written: list[str] = []
 
     async def write(items: Sequence[str]) -> Sequence[str | Exception]:
         if any(item.startswith("locked") for item in items):
