@@ -27,7 +27,7 @@ def _checked_layers() -> list[set[str]]:
 def test_the_documented_layers_are_those_that_are_checked():
     packages = {each.name for each in SOURCE.iterdir() if (each / "__init__.py").exists()}
     assert _documented_layers() == [line for line in _checked_layers() if line & packages]
-    assert set().union(*_documented_layers()) == packages
+    assert set().union(*_documented_layers()) == packages | {"testing"}
 
 
 def test_modules_stand_in_packages():
