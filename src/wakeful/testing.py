@@ -30,7 +30,6 @@ from types import TracebackType
 from typing import Final, Self
 
 from wakeful.app.embedded import Wakeful
-from wakeful.app.tasks import slug_of
 from wakeful.client.instances import SignalLike
 from wakeful.engine.engine import EngineConfig
 from wakeful.errors import InvalidArgument
@@ -91,19 +90,18 @@ class Harness:
 
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
-            original = self.app.store
             for name in ("wakeful.pruner", "wakeful.rescuer"):  # they would report each move of the clock
                 log = logging.getLogger(name)
                 stack.callback(log.setLevel, log.level)
                 log.setLevel(logging.ERROR)
             store = self._store(stack)
             self.app._use(
-                store,
+                store=store,
                 secret_key="secret of tests",
                 allow_private_targets=True,
                 config=EngineConfig(limits=Limits(lead_ms=0)),
             )
-            stack.callback(self.app._use, original)
+            stack.callback(self.app._use)
             await stack.enter_async_context(self.app)
             await self.run_due()
             self._stack = stack.pop_all()
@@ -169,7 +167,7 @@ class Harness:
 
     async def enqueued(self, function: Callable[..., object] | str) -> list[Run]:
         """Return the runs of a function, or of the job of that name, oldest first."""
-        name = function if isinstance(function, str) else slug_of(function)
+        name = function if isinstance(function, str) else self.app._tasks.name_of(function)
         found = [job for job in await self.app.jobs.list() if job.name == name]
         if not found:
             return []
@@ -193,7 +191,7 @@ class Harness:
             fits = all(key in payload and payload[key] == value for key, value in arguments.items())
             if fits and self._is_due(run, in_, at):
                 return run
-        name = function if isinstance(function, str) else slug_of(function)
+        name = function if isinstance(function, str) else self.app._tasks.name_of(function)
         waiting = "\n".join(f"  due {run.scheduled_at.isoformat()} with {run.payload}" for run in runs)
         raise AssertionError(f"no such call of '{name}' waits; these do:\n{waiting or '  none'}")
 

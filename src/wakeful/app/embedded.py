@@ -158,11 +158,11 @@ class Wakeful:
         }
         self._assemble(**self._arguments)  # type: ignore[arg-type]
 
-    def _use(self, store: Store, **arguments: object) -> None:
-        """Use another store from the next start on, and these arguments of the constructor. For tests."""
+    def _use(self, **arguments: object) -> None:
+        """Use these arguments of the constructor from the next start on, else its own. For tests."""
         if self._engine is not None:
             raise FailedPrecondition(_STARTED)
-        self._assemble(**{**self._arguments, "store": store, **arguments})  # type: ignore[arg-type]
+        self._assemble(**{**self._arguments, **arguments})  # type: ignore[arg-type]
 
     def _assemble(
         self,
@@ -542,7 +542,6 @@ class Wakeful:
 
     async def _stop(self, grace: float | None = None) -> None:
         if self._engine is not None:
-            await self.home.close()
             engine, self._engine = self._engine, None
             self.services.admin.status.engine = None
             self.services.events.shut_down()
@@ -550,7 +549,11 @@ class Wakeful:
             self.services.runs.pull.shut_down()
             self._stopping.set()
             async with self._closing():
-                await engine.stop(round((self._grace if grace is None else grace) * 1000))
+                try:
+                    with contextlib.suppress(WakefulError):  # it was logged
+                        await self.home.settle()
+                finally:  # work that ends in the grace period may still use the scheduler
+                    await engine.stop(round((self._grace if grace is None else grace) * 1000))
 
     def _closing(self) -> contextlib.AsyncExitStack:
         """Return what closes all but the engine. A part that fails or is cancelled keeps no other open."""
@@ -559,6 +562,7 @@ class Wakeful:
         stack.push_async_callback(self.store.close)
         stack.push_async_callback(self.services.close)
         stack.push_async_callback(self._agent_runtime.stop)
+        stack.callback(self.home.close)
         return stack
 
     async def serve_forever(self) -> None:

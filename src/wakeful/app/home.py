@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import contextlib
 import functools
 import inspect
 import os
@@ -41,10 +40,8 @@ class Home:
         """Make the running loop the home."""
         self.loop, self._pid = asyncio.get_running_loop(), os.getpid()
 
-    async def close(self) -> None:
-        """Have no home any more, once all declared jobs are saved."""
-        with contextlib.suppress(WakefulError):  # it was logged
-            await self.settle()
+    def close(self) -> None:
+        """Have no home any more."""
         self.loop = None
 
     @property
@@ -61,7 +58,7 @@ class Home:
         """Return the loop, or raise FailedPrecondition."""
         if self.loop is None:
             raise FailedPrecondition(NOT_STARTED)
-        if self._pid != os.getpid():
+        if self.is_of_parent:
             raise FailedPrecondition(_FORKED)
         if not self.loop.is_running():  # the call would never end
             raise FailedPrecondition("the event loop that this Wakeful was started on is not running")

@@ -25,6 +25,7 @@ from wakeful.service.services import Services
 from wakeful.store.idempotency import Keyed
 from wakeful.store.rows import RunView
 from wakeful.values.duration import parse_duration
+from wakeful.values.instants import LATEST_MS
 from wakeful.values.json_value import Json, compact, json_value
 
 R = TypeVar("R")
@@ -185,6 +186,11 @@ class Tasks:
         self._functions.register(name, function, arguments=True)
         self._tasks.setdefault(_identify(function), Task(function, name, options))
 
+    def name_of(self, function: Callable[..., object]) -> str:
+        """Return the name of the job that the calls of a function belong to."""
+        task = self._tasks.get(_identify(function))
+        return task.name if task else slug_of(function)
+
     def declare(self, name: str, function: Callable[..., object]) -> None:
         """Remember that the function is a job of its own."""
         self._tasks[_identify(function)] = Task(function, name, None)
@@ -199,6 +205,10 @@ class Tasks:
         options = {name: kwargs.get(name) for name in OPTIONS}
         kwargs = {name: value for name, value in kwargs.items() if name not in options}
         if _identify(function) not in self._tasks:
+            if getattr(function, "__name__", "<partial>").startswith("<"):
+                raise InvalidArgument(
+                    "a call needs the name of its function; give it one: `app.function(name=…)(function)`"
+                )
             self.register(slug_of(function), function, {})
         task = self._tasks[_identify(function)]
         arguments = read_arguments(function, args, kwargs)
@@ -232,17 +242,20 @@ class Tasks:
 
     async def _save(self, name: str, options: Mapping[str, Any]) -> None:
         """Save the job of the calls of a function. AlreadyExists if the name is that of another job."""
+        target = Function(name, arguments=True)
         try:
-            target = (await self._jobs.get(name)).target or {}
+            found = await self._jobs.get(name)
         except NotFound:
-            pass
+            found = None
+        if found is not None and found.target != target.to_json():
+            raise AlreadyExists(
+                f"the job '{name}' has another target than the calls of the function '{name}'; give the "
+                "function another name: `@app.function(name=…)`"
+            )
+        if found is not None and (found.schedule or found.after or found.trigger_url):
+            await self._jobs.update(name, **options)  # somebody lets it start at other times too: that stays
         else:
-            if (target.get("kind"), target.get("name"), target.get("arguments")) != ("function", name, True):
-                raise AlreadyExists(
-                    f"the job '{name}' has another target than the calls of the function '{name}'; give the "
-                    "function another name: `@app.function(name=…)`"
-                )
-        await self._jobs.upsert(name, **{**options, "target": Function(name, arguments=True)})
+            await self._jobs.upsert(name, **{**options, "target": target})
         self._saved.add(name)
 
     async def _trigger(
@@ -314,15 +327,21 @@ def read_due_ms(in_: str | timedelta | float | None, at: datetime | None, now_ms
     if at is not None:
         if at.tzinfo is None:
             raise InvalidArgument("at: the time has no zone; write datetime(..., tzinfo=UTC)")
-        return round(at.timestamp() * 1000)
+        return _check_due(round(at.timestamp() * 1000))
     if in_ is None:
         return None
     if isinstance(in_, str):
-        return now_ms + parse_duration(in_)
+        return _check_due(now_ms + parse_duration(in_))
     seconds = in_.total_seconds() if isinstance(in_, timedelta) else in_
-    if seconds < 0:
+    if not seconds >= 0:
         raise InvalidArgument("in_: a call cannot be due in the past; leave it out for now")
-    return now_ms + round(seconds * 1000)
+    return _check_due(now_ms + round(min(seconds, LATEST_MS) * 1000))
+
+
+def _check_due(due_ms: int) -> int:
+    if not 0 <= due_ms <= LATEST_MS:
+        raise InvalidArgument("a call is due between 1970 and 9998; `in_` is text such as '20m', or seconds")
+    return due_ms
 
 
 def _identify(function: Callable[..., object]) -> object:

@@ -135,7 +135,7 @@ def agent_requirement(workspace: str, agent: str) -> str:
 
 def is_called(target: Mapping[str, object] | None) -> bool:
     """Return whether calls with arguments start runs of this target (`enqueue`): it needs no schedule."""
-    return target is not None and target.get("arguments") is True
+    return target is not None and target.get("kind") == "function" and target.get("arguments") is True
 
 
 def find_requirement(work: Work, workspace: str, agent: str) -> Requirement:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.conftest import SELDOM, NewApp
 from tests.support.waiting import PATIENCE, eventually
-from wakeful import AlreadyExists, FailedPrecondition, InvalidArgument, Launch, Permanent, Wakeful
+from wakeful import AlreadyExists, FailedPrecondition, Function, InvalidArgument, Launch, Permanent, Wakeful
 
 
 def with_functions(new_app: NewApp) -> Wakeful:
@@ -62,6 +62,8 @@ async def test_wrong_arguments_are_refused_at_the_call(new_app: NewApp):
             ([1], {"second": object()}, "second"),
             ([1], {"in_": "20 parsecs"}, "parsecs"),
             ([1], {"in_": -1}, "past"),
+            ([1], {"in_": float("nan")}, "past"),
+            ([1], {"in_": float("inf")}, "9998"),
             ([1], {"in_": "1m", "at": datetime.now(UTC)}, "not both"),
             ([1], {"at": datetime(2030, 1, 1)}, "zone"),
         ):
@@ -103,6 +105,20 @@ async def test_a_call_does_not_change_another_job_of_that_name(new_app: NewApp):
         with pytest.raises(AlreadyExists, match="another name"):
             await app.enqueue(add, 1)
         assert (await app.jobs.get("add")).version == before.version
+
+
+async def test_a_call_keeps_the_schedule_that_somebody_gave_its_job(new_app: NewApp):
+    app = with_functions(new_app)
+    add = app.test_functions[0]  # type: ignore[attr-defined]
+    async with app:
+        await app.jobs.create(
+            "add", schedule=SELDOM, target=Function("add", arguments=True), payload={"first": 1}
+        )
+        assert await app.enqueue(add, 2).result(PATIENCE) == 12
+        job = await app.jobs.get("add")
+        assert (job.schedule is not None, job.payload, job.max_attempts) == (True, {"first": 1}, 1)
+        with pytest.raises(InvalidArgument, match="schedule"):
+            await app.jobs.create("echo", target={"kind": "echo", "arguments": True})
 
 
 async def test_a_key_is_used_once_also_by_calls_at_the_same_time(new_app: NewApp):

@@ -44,6 +44,25 @@ def test_a_sync_program_creates_and_runs_a_job(new_app: NewApp):
     assert not app.alive
 
 
+def test_a_function_that_ends_in_the_grace_period_may_use_the_scheduler(new_app: NewApp):
+    app = new_app()
+    begun = threading.Event()
+    seen: list[str] = []
+
+    @app.function()
+    def late() -> None:
+        begun.set()
+        while app.alive:  # until the stop has begun
+            threading.Event().wait(0.01)
+        seen.append(app.sync.jobs.get("late").name)
+
+    app.start()
+    app.sync.enqueue(late)
+    assert begun.wait(PATIENCE)
+    app.stop(grace=PATIENCE)
+    assert seen == ["late"]
+
+
 def test_start_and_stop_may_be_called_again_and_from_any_thread(new_app: NewApp):
     app = new_app()
     app.start()

@@ -109,7 +109,11 @@ async def test_work_that_waits_in_real_time_is_reported(monkeypatch: pytest.Monk
 
 async def test_the_app_has_its_own_database_again_afterwards():
     app, _ = program()
-    own = app.store
-    async with Harness(app, at=START):
-        assert app.store is not own
-    assert app.store is own
+    async with Harness(app, at=START) as harness:
+        tested = app.store
+        named = app.function(name="other-name")(lambda: None)
+        await app.enqueue(named)
+        assert [run.job for run in await harness.enqueued(named)] == ["other-name"]
+    assert app.store is not tested
+    with pytest.raises(Exception, match="directory"):
+        await app.start()
