@@ -1,4 +1,4 @@
-"""Connections between calls: to take one from asyncpg's pool and return it costs more than a statement.
+"""Connections between calls: not each call takes one from asyncpg's pool and returns it.
 
 A connection that a call has finished with is kept for the next call, and returns to the pool within a second.
 The pool does the rest: it connects, closes connections that are broken, expired or long unused, and waits for

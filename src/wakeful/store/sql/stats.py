@@ -25,8 +25,8 @@ from wakeful.values.ids import first_id
 COUNT_JOBS: Final = """
     SELECT count(*) FILTER (WHERE enabled), count(*) FROM jobs /*+ INDEXED BY jobs_name */
     WHERE workspace = $1 AND ($2::text IS NULL OR agent = $2) AND deleted_at IS NULL"""
-#: SQLite: all of runs_running and runs_waiting, the row of each. An index by workspace would cost each run
-#: a tenth of the time to plan and finish it. PostgreSQL: live_runs_of_workspace, its part
+#: SQLite: all of runs_running and runs_waiting, the row of each: an index by workspace would be
+#: written twice for each run. PostgreSQL: live_runs_of_workspace, its part
 COUNT_LIVE: Final = Texts(
     sqlite="""
     SELECT state, count(*), count(DISTINCT worker) FILTER (WHERE is_pull) FROM runs NOT INDEXED
