@@ -24,6 +24,7 @@ import contextlib
 import logging
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -95,12 +96,14 @@ class Harness:
                 stack.callback(log.setLevel, log.level)
                 log.setLevel(logging.ERROR)
             store = self._store(stack)
-            self.app._use(
+            arguments = replace(
+                self.app._arguments,
                 store=store,
                 secret_key="secret of tests",
                 allow_private_targets=True,
                 config=EngineConfig(limits=Limits(lead_ms=0)),
             )
+            self.app._use(arguments)
             stack.callback(self.app._use)
             await stack.enter_async_context(self.app)
             await self.run_due()

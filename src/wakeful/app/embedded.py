@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, NamedTuple, ParamSpec, Self, TypeAlias, TypeVar, Unpack, overload
@@ -16,51 +15,35 @@ from wakeful.agents.turn_starter import TurnStarter
 from wakeful.app.admin import Incidents, Suggestions
 from wakeful.app.agent_runtime import AgentRuntime
 from wakeful.app.agents import Agents
-from wakeful.app.chat import CronTool, StoredConversations
+from wakeful.app.arguments import AppArguments, engine_config, job_defaults
 from wakeful.app.home import NOT_STARTED, Done, Home, call_at_exit, running_loop
 from wakeful.app.jobs import Jobs
+from wakeful.app.launchers import build_launchers, connect_services
 from wakeful.app.overrides import overrides
 from wakeful.app.runs import Runs
 from wakeful.app.tasks import Enqueued, SyncMethods, Task, Tasks, slug_of
 from wakeful.client.portal import Portal
 from wakeful.client.scheduler import Scheduler
-from wakeful.cron import zone
-from wakeful.deliver.channels import ChannelSender
 from wakeful.deliver.deliverer import Deliverer
-from wakeful.deliver.launcher import ChannelLauncher
 from wakeful.document import Defaults, read_definition
-from wakeful.engine.engine import LEAD_MS, Engine, EngineConfig
-from wakeful.engine.launcher_registry import LauncherRegistry
+from wakeful.engine.engine import Engine, EngineConfig
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.pinger import Pinger
 from wakeful.engine.tracing_setup import engine_tracing
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, InvalidSchedule, WakefulError
 from wakeful.job.job import Definition
 from wakeful.job.targets import Function
-from wakeful.launch.address_guard import AddressGuard
-from wakeful.launch.budgets import BudgetGate
-from wakeful.launch.celery.launcher import celery_launcher
-from wakeful.launch.chat.launcher import chat_launcher
-from wakeful.launch.command import CommandLauncher
-from wakeful.launch.command_rules import CommandAllowlist, EnvironmentAllowlist
-from wakeful.launch.echo import EchoLauncher
 from wakeful.launch.function import FunctionLauncher
-from wakeful.launch.queue.launcher import queue_launcher
-from wakeful.launch.secrets import RunSecrets, keyring_for
-from wakeful.launch.webhook import WebhookLauncher
-from wakeful.launch.workflow import WorkflowLauncher
+from wakeful.launch.secrets import keyring_for
 from wakeful.logs import get_logger
 from wakeful.model.job_fields import JobOptions
-from wakeful.run.planning import Limits
 from wakeful.schedule.schedules import At
-from wakeful.service.admin.evolution import EvolutionLauncher
 from wakeful.service.admin.evolution_jobs import EvolutionStarter
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.services import Services
-from wakeful.settings import PREFIX, Settings, current_settings
+from wakeful.settings import Settings
 from wakeful.store.connect import open_within, sqlite_path, store_at
 from wakeful.store.port import Store
-from wakeful.values.process_share import ProcessShare, current_share
 
 A = TypeVar("A", bound=type[Agent])
 F = TypeVar("F", bound=Callable[..., object])
@@ -122,103 +105,53 @@ class Wakeful:
         store: Store | None = None,
         settings: Settings | None = None,
     ) -> None:
-        #: the settings that these arguments override
-        self.overrides = overrides(
-            settings=settings,
+        self._arguments = AppArguments(
             url=url,
-            store=store,
-            config=config,
-            defaults=defaults,
+            workspace=workspace,
+            agent=agent,
             secret_key=secret_key,
             allow_private_targets=allow_private_targets,
             commands=commands,
             command_env=command_env,
             celery=celery,
+            defaults=defaults,
+            config=config,
+            grace=grace,
             wait_for_db=wait_for_db,
+            store=store,
+            settings=settings,
         )
+        #: the settings that these arguments override
+        self.overrides = overrides(self._arguments)
         self._functions = FunctionLauncher()
         self._declared: dict[str, _Declared] = {}
         self._task_functions: dict[object, Task] = {}
         self._agent_classes: list[type[Agent]] = []
-        self._arguments = {
-            "url": url,
-            "workspace": workspace,
-            "agent": agent,
-            "secret_key": secret_key,
-            "allow_private_targets": allow_private_targets,
-            "commands": commands,
-            "command_env": command_env,
-            "celery": celery,
-            "defaults": defaults,
-            "config": config,
-            "grace": grace,
-            "wait_for_db": wait_for_db,
-            "store": store,
-            "settings": settings,
-        }
-        self._assemble(**self._arguments)  # type: ignore[arg-type]
+        self._assemble(self._arguments)
 
-    def _use(self, **arguments: object) -> None:
-        """Use these arguments of the constructor from the next start on, else its own. For tests."""
+    def _use(self, arguments: AppArguments | None = None) -> None:
+        """Use these arguments from the next start on, else those of the constructor. For tests."""
         if self._engine is not None:
             raise FailedPrecondition(_STARTED)
-        self._assemble(**{**self._arguments, **arguments})  # type: ignore[arg-type]
+        self._assemble(arguments or self._arguments)
 
-    def _assemble(
-        self,
-        *,
-        url: str | None,
-        workspace: str,
-        agent: str,
-        secret_key: str | None,
-        allow_private_targets: bool | None,
-        commands: Sequence[str] | None,
-        command_env: Sequence[str] | None,
-        celery: object | None,
-        defaults: Defaults | None,
-        config: EngineConfig | None,
-        grace: float,
-        wait_for_db: float | None,
-        store: Store | None,
-        settings: Settings | None,
-    ) -> None:
-        settings = settings or current_settings()
-        url = url or settings.db
-        self.store = store or store_at(url)
-        key = secret_key or settings.secret_key
-        keyring = keyring_for(key, None if store else sqlite_path(url))
-        secrets = RunSecrets(keyring, self.store.clock)
-        if allow_private_targets is None:
-            allow_private_targets = settings.allow_private_targets
+    def _assemble(self, arguments: AppArguments) -> None:
+        settings = arguments.effective_settings()
+        workspace, agent = self._where = arguments.workspace, arguments.agent
+        self.store = arguments.store or store_at(settings.db)
+        keyring = keyring_for(settings.secret_key, None if arguments.store else sqlite_path(settings.db))
         metrics = Metrics(settings.metrics_agents)
-        guard = AddressGuard(allow_private=allow_private_targets)
-        self._config = _take_share(config or _config(settings), current_share())
-        slots = sum(self._config.lanes.values())
-        webhooks = WebhookLauncher(secrets, guard, self.store.clock, metrics.record_webhook, slots=slots)
-        programs = CommandLauncher(
-            CommandAllowlist(settings.commands if commands is None else commands),
-            EnvironmentAllowlist(settings.command_env if command_env is None else command_env),
+        self._config = engine_config(arguments.config, settings)
+        self._defaults = arguments.defaults or job_defaults(settings)
+        lanes = self._config.lanes
+        launchers = build_launchers(
+            self.store, settings, self._functions, keyring, metrics, lanes, arguments.celery
         )
-        self._channels = ChannelSender(settings.channels)
-        chat = chat_launcher(settings, guard, self.store.clock, metrics.record_chat)
-        queue = queue_launcher(settings, metrics.record_message)
-        self._launchers = LauncherRegistry(
-            [
-                self._functions,
-                webhooks,
-                programs,
-                chat,
-                queue,
-                EchoLauncher(),
-                ChannelLauncher(self._channels),
-            ]
-        )
-        self._launchers.add(celery_launcher(self.store, settings, celery, metrics.record_message))
-        self._launchers.add(WorkflowLauncher(self.store, self._launchers.launcher))
-        self._grace = grace
-        self._wait_for_db = (settings.wait_for_db or 0) if wait_for_db is None else wait_for_db
+        self._launchers, self._channels = launchers.registry, launchers.channels
+        waiting = arguments.wait_for_db
+        self._wait_for_db = (settings.wait_for_db or 0) if waiting is None else waiting
+        self._grace = arguments.grace
         self._ping = settings.ping_url, settings.ping_ms
-        self._defaults = defaults or _defaults(settings)
         self._engine: Engine | None = None
         self._stopping = asyncio.Event()
         #: closes the exporter of traces
@@ -230,22 +163,12 @@ class Wakeful:
         self.before_start: Callable[[], Awaitable[None]] = _nothing
         #: all use cases, for programs with an interface of their own
         self.services = Services(
-            self.store,
-            self._launchers,
-            keyring,
-            self._defaults,
-            replace(settings, db=url, secret_key=key, allow_private_targets=allow_private_targets),
-            metrics,
-            lanes=self._config.lanes,
+            self.store, self._launchers, keyring, self._defaults, settings, metrics, lanes=lanes
         )
-        chat.budget = BudgetGate(self.store, self.store.clock)
-        chat.tools, chat.conversations = CronTool(self.services), StoredConversations(self.services)
-        self._agent_runtime = AgentRuntime(self.services, workspace, self._config.lanes)
+        self._agent_runtime = AgentRuntime(self.services, workspace, lanes)
         for each in self._agent_classes:
             self._agent_runtime.register(each)
-        self._launchers.add(self._agent_runtime.launcher)
-        self._launchers.add(EvolutionLauncher(self.services.admin.evolution))
-        self._where = (workspace, agent)
+        connect_services(launchers, self.services, self._agent_runtime.launcher)
         #: the event loop that this scheduler runs on
         self.home = Home()
         self._portal: Portal | None = None
@@ -625,50 +548,6 @@ def _name_job(document: Mapping[str, object], error: InvalidArgument) -> Invalid
 
 async def _nothing() -> None:
     pass
-
-
-def _config(settings: Settings) -> EngineConfig:
-    return EngineConfig(
-        tick_ms=settings.tick_ms,
-        lanes={
-            "main": settings.lane_main,
-            "subagent": settings.lane_subagent,
-            "team": settings.lane_team,
-            "cron": settings.lane_cron,
-            **settings.lanes,
-        },
-        limits=Limits(settings.lookahead_ms, settings.max_catchup_per_tick, LEAD_MS),
-        retention_days=settings.retention_days,
-    )
-
-
-def _take_share(config: EngineConfig, share: ProcessShare) -> EngineConfig:
-    """Return the configuration with this process's part of each lane."""
-    return replace(config, lanes={lane: share.divide_lane(size) for lane, size in config.lanes.items()})
-
-
-def _defaults(settings: Settings) -> Defaults:
-    tz = _zone("DEFAULT_TZ", settings.default_tz)
-    allowed = frozenset(_zone("TZ_ALLOWLIST", each) for each in settings.tz_allowlist)
-    if allowed and tz not in allowed and tz != Defaults().tz:  # without the setting, each job names its zone
-        raise InvalidArgument(
-            f"{PREFIX}DEFAULT_TZ: '{tz}' is not in {PREFIX}TZ_ALLOWLIST, so no job could use it; add it "
-            f"there, or set one of {', '.join(sorted(allowed)[:5])}"
-        )
-    return Defaults(
-        tz=tz,
-        overlap=settings.default_overlap_policy,
-        catchup=settings.default_catchup_policy,
-        jitter_ms=settings.default_jitter_ms,
-        tz_allowlist=allowed or None,
-    )
-
-
-def _zone(setting: str, name: str) -> str:
-    try:
-        return zone(name).name
-    except InvalidArgument as error:
-        raise InvalidArgument(f"{PREFIX}{setting}: {error.message}") from error
 
 
 def _qualified_name(function: Callable[..., object]) -> str | None:

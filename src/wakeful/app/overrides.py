@@ -6,14 +6,11 @@ have no effect.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields
 from typing import Final, NamedTuple
 
-from wakeful.document import Defaults
-from wakeful.engine.engine import EngineConfig
+from wakeful.app.arguments import AppArguments
 from wakeful.settings import Settings
-from wakeful.store.port import Store
 
 #: Settings of the server, which the app does not read.
 _SERVER: Final = frozenset(
@@ -32,21 +29,10 @@ class Override(NamedTuple):
     value: object
 
 
-def overrides(
-    *,
-    settings: Settings | None,
-    url: str | None,
-    store: Store | None,
-    config: EngineConfig | None,
-    defaults: Defaults | None,
-    secret_key: str | None,
-    allow_private_targets: bool | None,
-    commands: Sequence[str] | None,
-    command_env: Sequence[str] | None,
-    celery: object | None,
-    wait_for_db: float | None,
-) -> dict[str, Override]:
+def overrides(arguments: AppArguments) -> dict[str, Override]:
     """Return the overrides by the name of the setting."""
+    settings, config, defaults = arguments.settings, arguments.config, arguments.defaults
+    commands, command_env = arguments.commands, arguments.command_env
     found: dict[str, Override] = {}
     if settings is not None:
         for each in fields(Settings):
@@ -73,20 +59,20 @@ def overrides(
         }
         found |= {name: Override("defaults", value) for name, value in values.items()}
     for name, value in (
-        ("secret_key", secret_key),
-        ("allow_private_targets", allow_private_targets),
+        ("secret_key", arguments.secret_key),
+        ("allow_private_targets", arguments.allow_private_targets),
         ("commands", None if commands is None else tuple(commands)),
         ("command_env", None if command_env is None else tuple(command_env)),
-        ("wait_for_db", wait_for_db),
+        ("wait_for_db", arguments.wait_for_db),
     ):
         if value is not None:
             found[name] = Override(name, value)
-    if celery is not None:
+    if arguments.celery is not None:
         for name in ("celery_app", "celery_broker", "celery_results"):
             found[name] = Override("celery", None)
-    if url is not None:
-        found["db"] = Override("url", url)
-    if store is not None:
+    if arguments.url is not None:
+        found["db"] = Override("url", arguments.url)
+    if arguments.store is not None:
         found["db"] = Override("store", None)
     return found
 

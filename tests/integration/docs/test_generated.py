@@ -77,10 +77,10 @@ class FaxLauncher(EchoLauncher):
         return Succeeded(f"sent to {run.target['number']}")
 """,
     ),
-    "app/embedded.py": (
-        "                EchoLauncher(),\n",
-        "                EchoLauncher(),\n"
-        "                __import__('wakeful.launch.fax', fromlist=['FaxLauncher']).FaxLauncher(),\n",
+    "app/launchers.py": (
+        "            EchoLauncher(),\n",
+        "            EchoLauncher(),\n"
+        "            __import__('wakeful.launch.fax', fromlist=['FaxLauncher']).FaxLauncher(),\n",
     ),
 }
 _TABLE = """-- compatible: a new table
