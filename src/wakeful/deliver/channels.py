@@ -23,6 +23,7 @@ from wakeful.deliver.transport import capture_logs, is_watched, watch
 from wakeful.errors import InvalidArgument
 from wakeful.logs import get_logger
 from wakeful.settings import PREFIX
+from wakeful.values.package import install_command
 
 if TYPE_CHECKING:
     from apprise import AppriseAsset, NotifyBase
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
 KINDS: Final = ("info", "success", "warning", "failure")
 #: The placeholder of the recipient in a URL.
 TO: Final = "{to}"
-NOT_INSTALLED: Final = "channels need Apprise, which is not installed: pip install 'wakeful[deliver]'"
+#: Users of the server see it, so it names no directory of the server.
+NOT_INSTALLED: Final = (
+    "channels need Apprise, which is not installed; the operator of the server installs the extra 'deliver'"
+)
 #: The connect and read timeouts in seconds, unless the URL sets them (`cto`, `rto`).
 _TIMEOUT_S: Final = 10.0
 #: Sample recipients: a URL is valid if it accepts one of them.
@@ -102,7 +106,8 @@ class ChannelSender:
         if not self._urls:
             return
         if not apprise_installed():
-            log.warning("channels.unavailable", channels=self.names, reason=NOT_INSTALLED)
+            fix = install_command("deliver")
+            log.warning("channels.unavailable", channels=self.names, reason=NOT_INSTALLED, fix=fix)
             return
         for name, url in self._urls.items():
             samples = _SAMPLES if TO in url else (None,)

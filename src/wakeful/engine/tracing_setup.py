@@ -12,13 +12,12 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final
 
 from wakeful.engine.tracing import Tracing
 from wakeful.errors import InvalidArgument
 from wakeful.logs import get_logger
-from wakeful.values.package import VERSION
+from wakeful.values.package import VERSION, install_command
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -65,9 +64,7 @@ def provider_from_environment(environment: Mapping[str, str]) -> TracerProvider 
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
-        log.warning(
-            "tracing.unavailable", error="OpenTelemetry is not installed: pip install 'wakeful[otel]'"
-        )
+        log.warning("tracing.unavailable", error=f"OpenTelemetry is not installed: {install_command('otel')}")
         return None
     known: dict[str, str | int | float | bool] = {"service.version": VERSION}
     if not environment.get("OTEL_SERVICE_NAME") and "service.name=" not in environment.get(
@@ -83,6 +80,8 @@ def provider_from_environment(environment: Mapping[str, str]) -> TracerProvider 
 
 
 def _exporter(name: str) -> Any:
+    from importlib.metadata import entry_points
+
     found = list(entry_points(group=_GROUP, name=name))
     if not found:
         known = ", ".join(sorted({each.name for each in entry_points(group=_GROUP)}))

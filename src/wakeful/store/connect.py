@@ -14,6 +14,7 @@ from wakeful.logs import get_logger
 from wakeful.store.address import mask_address
 from wakeful.store.migrations import load
 from wakeful.store.port import Store
+from wakeful.values.package import install_command
 
 log = get_logger("wakeful.store")
 
@@ -38,7 +39,7 @@ def store_at(url: str) -> Store:
         try:
             from wakeful.store.postgres import PostgresStore
         except ImportError as error:
-            raise InvalidArgument("PostgreSQL needs its driver: pip install 'wakeful[postgres]'") from error
+            raise InvalidArgument(f"PostgreSQL needs its driver: {install_command('postgres')}") from error
         return PostgresStore(url)
     raise InvalidArgument(
         f"'{mask_address(url)}' is not a database address; use sqlite:///wakeful.db or postgresql://…"

@@ -25,6 +25,7 @@ from wakeful.launch.port import Launch, NotAllowed
 from wakeful.settings import PREFIX, Settings
 from wakeful.values.instants import iso_utc
 from wakeful.values.json_value import Json
+from wakeful.values.package import install_command
 
 _APP = f"{PREFIX}CELERY_APP"
 SETTING: Final = f"{PREFIX}CELERY_TASKS"
@@ -78,7 +79,7 @@ def load_app(settings: Settings) -> Any:
         from celery import Celery
     except ImportError as error:
         raise InvalidArgument(
-            f"{_APP}: Celery is not installed; install it with: pip install 'wakeful[celery]'"
+            f"{_APP}: Celery is not installed; install it with: {install_command('celery')}"
         ) from error
     if settings.celery_app is None:
         app = Celery("wakeful", broker=settings.celery_broker, backend=settings.celery_results)

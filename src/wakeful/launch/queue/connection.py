@@ -22,14 +22,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.job.policy import Backoff
 from wakeful.logs import get_logger
 from wakeful.settings import Settings
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from nats.aio.client import Client
     from nats.js import JetStreamContext
 
@@ -45,7 +44,7 @@ _CHECK_S: Final = 1.0
 #: Seconds to close a connection.
 _CLOSE_S: Final = 1.0
 _BACKOFF: Final = Backoff(base_ms=200, max_ms=5_000)
-_NOT_INSTALLED: Final = "the NATS client is not installed; run: pip install 'wakeful[nats]'"
+_NOT_INSTALLED: Final = "the NATS client is not installed; the operator installs the extra 'nats' of Wakeful"
 
 log = get_logger("wakeful.queue")
 
@@ -71,6 +70,8 @@ def read_credentials(path: str) -> Credentials:
     jwt, seed = parts.get("NATS USER JWT"), parts.get("USER NKEY SEED")
     if jwt is None or seed is None:
         raise InvalidArgument(f"WAKEFUL_NATS_CREDS: {path} is not a NATS credentials file")
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
     return Credentials(jwt, Ed25519PrivateKey.from_private_bytes(_seed(path, seed)))
 
 

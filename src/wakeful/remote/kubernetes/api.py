@@ -13,6 +13,7 @@ import aiohttp
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.launch.port import MAX_OUTPUT
 from wakeful.remote.kubernetes.states import Manifest
+from wakeful.values.package import install_command
 
 if TYPE_CHECKING:
     from kubernetes_asyncio.client import Configuration
@@ -65,7 +66,7 @@ async def load_access(kubeconfig: str | None = None, context: str | None = None)
         from kubernetes_asyncio import client, config
     except ImportError as error:
         raise InvalidArgument(
-            "this needs kubernetes_asyncio; install it with `pip install 'wakeful[kubernetes]'`"
+            f"this needs kubernetes_asyncio; install it with: {install_command('kubernetes')}"
         ) from error
     configuration = client.Configuration()
     try:

@@ -337,7 +337,7 @@ def check_channels(
             "channels",
             "error",
             f"{plural(len(names), 'channel')} set, but Apprise is not installed",
-            "pip install 'wakeful[deliver]' where the server runs",
+            "install the extra 'deliver' of Wakeful where the server runs",
             "wakefuldeliveriesfail",
         )
     failed: dict[str, int] = {}
