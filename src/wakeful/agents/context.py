@@ -9,9 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final
-
-from structlog.stdlib import BoundLogger
+from typing import TYPE_CHECKING, Any, Final
 
 from wakeful.errors import InvalidArgument
 from wakeful.launch.port import Launch
@@ -21,6 +19,9 @@ from wakeful.values.clock import Clock
 from wakeful.values.instants import utc_datetime
 from wakeful.values.json_value import Json, compact, json_from_stored, quote
 from wakeful.values.stored_text import is_storable
+
+if TYPE_CHECKING:
+    from structlog.stdlib import BoundLogger
 
 #: How many keys of `ctx.seen`, and how many types of signals, an instance remembers. The oldest go first.
 MAX_KEYS: Final = 1_000

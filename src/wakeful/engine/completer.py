@@ -16,9 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final
-
-import structlog
+from typing import TYPE_CHECKING, Final
 
 from wakeful.engine.loop import Loop
 from wakeful.engine.tracing import Tracing
@@ -35,7 +33,9 @@ from wakeful.store.rows import TakenRun
 from wakeful.values.clock import Clock
 from wakeful.values.instants import iso_utc
 
-Log = structlog.stdlib.BoundLogger
+if TYPE_CHECKING:
+    from structlog.stdlib import BoundLogger as Log
+
 _MAX_BATCH: Final = 2_000
 _UNSTORABLE: Final = "its output could not be stored"
 _REASON: Final = "unstorable"

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Final
 
-from aiohttp.abc import AbstractResolver, ResolveResult
-
 from wakeful.errors import InvalidArgument
 from wakeful.launch.user_code import Threads
 from wakeful.values.bounded_cache import MB, bounded_cache, text_size
@@ -138,7 +136,7 @@ class AddressGuard:
         return socket.socket(family, kind, proto)
 
 
-class GuardedResolver(AbstractResolver):
+class GuardedResolver:
     """Resolves names and leaves out addresses that are not allowed.
 
     A name with public and private addresses is reached at its public ones. Lookups block, so they have
@@ -153,7 +151,7 @@ class GuardedResolver(AbstractResolver):
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
+    ) -> list[str]:
         """Return the allowed addresses of a name. Raises AddressRefused if there are only others."""
 
         def look_up() -> list[AddressInfo]:
@@ -165,25 +163,16 @@ class GuardedResolver(AbstractResolver):
         except UnicodeError as error:
             raise OSError(f"'{host}' is not a host name: {error}") from error
         assert isinstance(infos, list)
-        found: list[ResolveResult] = []
+        found: list[str] = []
         refused: str | None = None
-        for kind, _, proto, _, address in infos:
+        for _, _, _, _, address in infos:
             scope = f"%{address[3]}" if len(address) == 4 and address[3] else ""
             text = f"{address[0]}{scope}"
             word = self._guard.refusal(text)
             if word:
                 refused = _sentence(f"{host} ({text})", word)
                 continue
-            found.append(
-                ResolveResult(
-                    hostname=host,
-                    host=text,
-                    port=port,
-                    family=kind,
-                    proto=proto,
-                    flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
-                )
-            )
+            found.append(text)
         if not found:
             raise AddressRefused(refused) if refused else OSError(f"'{host}' has no address")
         return found

@@ -24,16 +24,14 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, Protocol
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from typing import TYPE_CHECKING, Final, Protocol
 
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.launch.port import Launch
 from wakeful.values.clock import Clock
+
+if TYPE_CHECKING:  # programs without webhooks do not import it
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 #: The setting of the encryption keys.
 SETTING: Final = "WAKEFUL_SECRET_KEY"
@@ -91,7 +89,8 @@ class Keyring:
     """
 
     def __init__(self, keys: Sequence[str]) -> None:
-        self._ciphers = [AESGCM(_derive_key(key)) for key in keys if key]
+        self._keys = [key for key in keys if key]
+        self._derived: list[AESGCM] = []
         self._opened: OrderedDict[bytes, bytes] = OrderedDict()
 
     @classmethod
@@ -101,14 +100,12 @@ class Keyring:
 
     def add(self, key: str) -> None:
         """Add a key. It decrypts, and encrypts if it is the first."""
-        self._ciphers.append(AESGCM(_derive_key(key)))
+        self._keys.append(key)
 
     def seal(self, secret: bytes) -> bytes:
         """Return the encrypted secret. Raises FailedPrecondition without a key."""
-        if not self._ciphers:
-            raise FailedPrecondition(_no_key())
         nonce = os.urandom(_NONCE)
-        return _FORMAT + nonce + self._ciphers[0].encrypt(nonce, secret, _FORMAT)
+        return _FORMAT + nonce + self._ciphers()[0].encrypt(nonce, secret, _FORMAT)
 
     def open(self, sealed: bytes) -> bytes:
         """Return the decrypted secret. It is cached.
@@ -118,9 +115,7 @@ class Keyring:
         known = self._opened.get(sealed)
         if known is not None:
             return known
-        if not self._ciphers:
-            raise FailedPrecondition(_no_key())
-        for cipher in self._ciphers:
+        for cipher in self._ciphers():
             secret = _decrypt_with(cipher, sealed)
             if secret is not None:
                 self._opened[sealed] = secret
@@ -135,7 +130,17 @@ class Keyring:
     @property
     def empty(self) -> bool:
         """Whether there is no key."""
-        return not self._ciphers
+        return not self._keys
+
+    def _ciphers(self) -> list[AESGCM]:
+        """Return a cipher for each key. They are made on first use, and `cryptography` is imported then."""
+        if self.empty:
+            raise FailedPrecondition(_no_key())
+        if len(self._derived) < len(self._keys):
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+            self._derived += [AESGCM(_derive_key(key)) for key in self._keys[len(self._derived) :]]
+        return self._derived
 
 
 class SecretSource(Protocol):
@@ -169,11 +174,16 @@ class RunSecrets:
 
 
 def _derive_key(key: str) -> bytes:
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
     hkdf = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"wakeful webhook secrets")
     return hkdf.derive(key.encode())
 
 
 def _decrypt_with(cipher: AESGCM, sealed: bytes) -> bytes | None:
+    from cryptography.exceptions import InvalidTag
+
     start = len(_FORMAT) + _NONCE
     if not sealed.startswith(_FORMAT) or len(sealed) <= start:
         return None

@@ -15,14 +15,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, MutableMapping
-from typing import Any, Final
-
-import structlog
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from wakeful.logs.redaction import redact_fields
 
+if TYPE_CHECKING:
+    from structlog.stdlib import BoundLogger
+
 #: The indent of every line of a record after the first.
 _INDENT: Final = "    "
+_LEVELS: Final = {
+    **{name.lower(): level for name, level in logging.getLevelNamesMapping().items()},
+    "exception": logging.ERROR,
+}
 
 
 class LogEvent:
@@ -45,18 +50,52 @@ class LogEvent:
         return " ".join(f"{escape(key)}={_value(value)}" for key, value in named.items())
 
 
-def get_logger(name: str) -> structlog.stdlib.BoundLogger:
+def get_logger(name: str) -> BoundLogger:
     """Return the logger of that name."""
-    logger: structlog.stdlib.BoundLogger = structlog.wrap_logger(
-        logging.getLogger(name),
-        processors=[
-            structlog.stdlib.filter_by_level,
-            _to_record,
-        ],
+    return cast("BoundLogger", _LazyLogger(name))
+
+
+class _LazyLogger:
+    """A logger of structlog that is made when the first event is written.
+
+    structlog imports rich, which takes as long as the rest of Wakeful. Every module has a logger, and a
+    program that only declares jobs or enqueues calls writes no event.
+    """
+
+    __slots__ = ("_bound", "_logger")
+
+    def __init__(self, name: str) -> None:
+        self._logger = logging.getLogger(name)
+        self._bound: BoundLogger | None = None
+
+    def __getattr__(self, method: str) -> Any:
+        level = _LEVELS.get(method)
+        if level is not None and not self._logger.isEnabledFor(level):
+            return _ignore
+        if self._bound is None:
+            self._bound = _wrap(self._logger)
+        return getattr(self._bound, method)
+
+
+def _ignore(event: str | None = None, *args: object, **fields: object) -> None:
+    """Write no event: its level is off."""
+
+
+def prepare_loggers() -> None:
+    """Import structlog now: in a process that launches runs, the first event must not hold them up."""
+    import structlog  # noqa: F401
+
+
+def _wrap(logger: logging.Logger) -> BoundLogger:
+    import structlog
+
+    bound: BoundLogger = structlog.wrap_logger(
+        logger,
+        processors=[structlog.stdlib.filter_by_level, _to_record],
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    return logger
+    return bound
 
 
 def _to_record(

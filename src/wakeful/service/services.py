@@ -39,7 +39,6 @@ from wakeful.service.agents.signals import AgentClasses, SignalService
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.agent_policy import AgentTargetPolicy
 from wakeful.service.auth.connections import ConnectionLimits, OpenUses, Origins
-from wakeful.service.auth.jwt_auth import JwtTokens
 from wakeful.service.auth.keys import KeyService, Tokens
 from wakeful.service.auth.rate_limits import SignInLimits
 from wakeful.service.auth.web_sessions import WebSessions
@@ -337,6 +336,8 @@ def tokens(settings: Settings) -> Tokens | None:
     """Return what verifies signed tokens; None if none are configured."""
     if not settings.jwt_secret and not settings.jwks_url:
         return None
+    from wakeful.service.auth.jwt_auth import JwtTokens  # imports PyJWT and its ciphers
+
     return JwtTokens(
         secret=settings.jwt_secret,
         jwks_url=settings.jwks_url,

@@ -459,6 +459,29 @@ assert wakeful.Wakeful is not None
     assert done.stdout.strip() == ""
 
 
+#: What a program that only declares jobs does not need.
+_NOT_FOR_DECLARING = (
+    *("aiohttp", "apprise", "celery", "cryptography", "fastapi", "holidays", "jwt", "nats", "opentelemetry"),
+    *("prometheus_client", "pydantic", "rich", "starlette", "structlog", "typer", "uvicorn", "yaml"),
+    *("wakeful.api", "wakeful.cli", "wakeful.dashboard", "wakeful.server", "wakeful.store.postgres"),
+)
+
+
+def test_declaring_jobs_loads_no_server_and_no_library_that_only_some_jobs_need(tmp_path: Path):
+    program = f"""
+import sys
+from wakeful import Webhook, Wakeful
+app = Wakeful("sqlite:///{tmp_path}/wakeful.db", secret_key="a long random text")
+
+@app.cron("0 9 * * *")
+def report(run): ...
+
+print(*sorted(set({_NOT_FOR_DECLARING!r}) & sys.modules.keys()))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
 def test_a_complete_program_runs_a_tick(tmp_path: Path):
     """A complete program, as in the documentation."""
 

@@ -278,7 +278,7 @@ async def test_every_metric_is_in_the_table_with_its_kind(new_app: NewApp):
         await app.services.metrics.refresh(app.store)
         actual = {
             f"{metric.name}_total" if metric.type == "counter" else metric.name: metric.type
-            for metric in app.services.metrics.collect()
+            for metric in app.services.metrics.registry.collect()
         }
 
     assert {code(cells[0]): cells[1] for cells in rows("reference/metrics.md")} == actual

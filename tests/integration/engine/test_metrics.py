@@ -235,7 +235,7 @@ async def test_runs_for_executors_are_counted_by_agent_and_never_by_a_lane(
             await app.services.metrics.refresh(app.store)
             return {
                 tuple(sample.labels.values()): sample.value
-                for metric in app.services.metrics.collect()
+                for metric in app.services.metrics.registry.collect()
                 if metric.name == "wakeful_pull_queue_depth"
                 for sample in metric.samples
             }
@@ -247,7 +247,7 @@ async def test_runs_for_executors_are_counted_by_agent_and_never_by_a_lane(
         assert value(app, "oldest_due_run_age_seconds") == 0
         lanes = [
             sample.labels["lane"]
-            for metric in app.services.metrics.collect()
+            for metric in app.services.metrics.registry.collect()
             for sample in metric.samples
             if "lane" in sample.labels
         ]
@@ -272,7 +272,7 @@ def test_the_number_of_series_is_limited_with_many_agents() -> None:
     for number in range(5_000):
         metrics.record_finished([], [], [("acme", f"agent-{number}", "succeeded")])
     metrics.record_finished([], [], [("acme", "agent-1", "succeeded"), ("acme", "agent-4999", "failed")])
-    (family,) = (each for each in metrics.collect() if each.name == "wakeful_agent_runs_finished")
+    (family,) = (each for each in metrics.registry.collect() if each.name == "wakeful_agent_runs_finished")
     counts = {tuple(sample.labels.values()): sample.value for sample in family.samples}
     assert len({labels[:2] for labels in counts}) == 11
     assert counts["acme", "agent-1", "succeeded"] == 2

@@ -1,7 +1,8 @@
 """What every process serves without authentication: liveness, readiness and metrics. The app of a worker.
 
-The metrics are in the Prometheus format, defined in `wakeful.engine.metrics`. They need a key if the operator
-has set `WAKEFUL_METRICS_KEY`. A server with several processes returns their sum, whichever gets the request.
+The metrics are in the Prometheus format, defined in `wakeful.engine.exposition`. They need a key if the
+operator has set `WAKEFUL_METRICS_KEY`. A server with several processes returns their sum, whichever gets the
+request.
 """
 
 from __future__ import annotations

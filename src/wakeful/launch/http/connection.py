@@ -358,7 +358,7 @@ class HttpConnector:
 
     async def _look_up(self, host: str, port: int) -> Addresses:
         found = await self._resolver.resolve(host, port, socket.AF_UNSPEC)
-        return [_address(each["host"], each["port"]) for each in found]
+        return [_address(each, port) for each in found]
 
     def _finish_lookup(self, key: tuple[str, int], lookup: asyncio.Task[Addresses]) -> None:
         del self._lookups[key]

@@ -26,7 +26,6 @@ from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
 from wakeful.values.duration import format_duration
 from wakeful.values.json_value import Json, compact, json_value
-from wakeful.values.yaml_text import dump_yaml
 
 #: The first fields of a text; the others follow in the order of their declarations.
 _FIRST: Final = ("name", "description", "schedule", "after", "tz", "target", "message", "payload")
@@ -137,6 +136,8 @@ def _same(value: Json, default: Json) -> bool:
 
 def _yaml(fields: Mapping[str, Json], workspace: str, agent: str, base_url: str) -> str:
     options = " ".join(_shell_options(workspace, None, base_url))
+    from wakeful.values.yaml_text import dump_yaml  # imports yaml, which takes long
+
     # `dump_yaml` writes text with such characters in double quotes, where they may be escaped.
     return f"# wakeful apply FILE {options}\n" + _escape(dump_yaml({"agent": agent, "jobs": [dict(fields)]}))
 
