@@ -274,12 +274,28 @@ class Wakeful:
         key: str,
         **kwargs: Any,
     ) -> Enqueued[Any]: ...
+    @overload
+    def enqueue(
+        self,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        connection: object,
+        in_: str | timedelta | float | None = None,
+        at: datetime | None = None,
+        key: str | None = None,
+        **kwargs: Any,
+    ) -> Enqueued[Any]: ...
     def enqueue(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Enqueued[Any]:
         """Call a function later, in any process that has it: `await app.enqueue(send_mail, "a@example.com")`.
 
         The call is a run as any other: stored, retried, listed. Its arguments are JSON. It is due now, after
         `in_` (text such as `"20m"`, or seconds) or `at` a time. A second call with the same `key` within a
         day returns the run of the first one. `await app.enqueue(f).result()` is what the function returns.
+
+        With `connection`, the call is stored in the transaction that you have begun on it: a connection to
+        the same database, of asyncpg, psycopg, SQLAlchemy, sqlite3 or aiosqlite. The run exists, and starts,
+        if and when you commit.
 
         Decorate the function with `@app.function()`, so that every process has it from its start.
         """

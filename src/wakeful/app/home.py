@@ -166,6 +166,8 @@ def _run_at_home(name: str, method: Callable[..., Coroutine[object, object, R]])
             raise FailedPrecondition(
                 f"`app.{name}` needs `await` in an async function; in a sync function use `app.sync.{name}`"
             )
+        if kwargs.get("connection") is not None:  # it is used where the caller runs
+            return method(self, *args, **kwargs)
         return cast(Home, self._home).run(lambda: method(self, *args, **kwargs))
 
     return call

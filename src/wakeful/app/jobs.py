@@ -5,9 +5,10 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final, Literal, Unpack, overload
+from typing import Final, Literal, TypeVar, Unpack, overload
 
 from wakeful.app.home import Home, at_home
+from wakeful.app.in_transaction import CallSteps, plan_and_write, run_async
 from wakeful.client.jobs import CreatedJobs, log_warnings
 from wakeful.client.jobs import Jobs as ClientJobs
 from wakeful.job.policy import Overlap
@@ -16,12 +17,18 @@ from wakeful.model import BulkResult, Hook, Job, OverlapPolicy, Page, Revision, 
 from wakeful.model.codec import from_json
 from wakeful.model.job_fields import JobFields, JobPatch, JsonLike
 from wakeful.service.auth.access import LOCAL
+from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.job_query import JobQuery, JobSelection, read_label_filter, read_selection
+from wakeful.service.jobs.jobs import JobService
 from wakeful.service.model_mapping import job_from_record, job_from_saved, page_of_runs, run_from_view
 from wakeful.service.report_serializers import serialize_preview, serialize_target_test, serialize_week
 from wakeful.service.serializers import REVISIONS, serialize_bulk_result, serialize_hook
 from wakeful.service.services import Services
+from wakeful.store.caller_transaction import PlanningStore
+from wakeful.store.rows import RunView
 from wakeful.values.json_value import Json, camel
+
+T = TypeVar("T")
 
 #: How many jobs `list` reads at once.
 _PAGE: Final = 200
@@ -41,7 +48,11 @@ class Jobs(ClientJobs):
     def of(self, agent: str, workspace: str | None = None) -> Jobs:
         return Jobs(self._services, workspace or self._where[0], agent, self._home)
 
-    async def create(self, name: str, **fields: Unpack[JobFields]) -> Job:
+    async def create(
+        self, name: str, *, connection: object | None = None, **fields: Unpack[JobFields]
+    ) -> Job:
+        if connection is not None:
+            return await self._in_transaction(connection, self._create_steps(name, fields))
         saved = await self._service.create(LOCAL, *self._where, _document(name, fields))
         return log_warnings(job_from_saved(saved))
 
@@ -53,9 +64,47 @@ class Jobs(ClientJobs):
             log_warnings(created[0])
         return created
 
-    async def upsert(self, name: str, **fields: Unpack[JobFields]) -> Job:
+    async def upsert(
+        self, name: str, *, connection: object | None = None, **fields: Unpack[JobFields]
+    ) -> Job:
+        if connection is not None:
+            return await self._in_transaction(connection, self._create_steps(name, fields, upsert=True))
         saved = await self._service.upsert(LOCAL, *self._where, _document(name, fields))
         return log_warnings(job_from_saved(saved))
+
+    async def _in_transaction(self, connection: object, steps: CallSteps[T]) -> T:
+        return await run_async(self._home, self._services.store.kind, connection, steps)
+
+    def _create_steps(
+        self, name: str, fields: Mapping[str, object], *, upsert: bool = False
+    ) -> CallSteps[Job]:
+        """Create a job in the transaction of the caller; with `upsert`, unless it exists as it is."""
+        document = _document(name, fields)
+
+        async def plan(jobs: JobService, _store: PlanningStore) -> SaveResult:
+            save = jobs.upsert if upsert else jobs.create
+            return await save(LOCAL, *self._where, document)
+
+        key = (*self._where, name)
+        saved = yield from plan_and_write(self._services, plan, key, look_first=upsert)
+        return log_warnings(job_from_saved(saved))
+
+    def _run_steps(
+        self,
+        name: str,
+        mode: Literal["force", "due"],
+        payload: JsonLike,
+        overlap_policy: OverlapPolicy | Overlap | None,
+    ) -> CallSteps[Run | None]:
+        """Run a job in the transaction of the caller."""
+
+        async def plan(jobs: JobService, _store: PlanningStore) -> RunView | None:
+            return await jobs.trigger(
+                LOCAL, *self._where, name, mode=mode, payload=payload, overlap=overlap_policy
+            )
+
+        run = yield from plan_and_write(self._services, plan, (*self._where, name))
+        return None if run is None else run_from_view(run)
 
     async def dry_run(self, name: str, **fields: Unpack[JobFields]) -> None:
         await self._service.upsert(LOCAL, *self._where, _document(name, fields), dry_run=True)
@@ -199,6 +248,7 @@ class Jobs(ClientJobs):
         mode: Literal["force"] = "force",
         payload: JsonLike = None,
         overlap_policy: OverlapPolicy | Overlap | None = None,
+        connection: object | None = None,
     ) -> Run: ...
     @overload
     async def run(
@@ -208,6 +258,7 @@ class Jobs(ClientJobs):
         mode: Literal["due"],
         payload: JsonLike = None,
         overlap_policy: OverlapPolicy | Overlap | None = None,
+        connection: object | None = None,
     ) -> Run | None: ...
     async def run(
         self,
@@ -216,7 +267,12 @@ class Jobs(ClientJobs):
         mode: Literal["force", "due"] = "force",
         payload: JsonLike = None,
         overlap_policy: OverlapPolicy | Overlap | None = None,
+        connection: object | None = None,
     ) -> Run | None:
+        if connection is not None:
+            return await self._in_transaction(
+                connection, self._run_steps(name, mode, payload, overlap_policy)
+            )
         run = await self._service.trigger(
             LOCAL, *self._where, name, mode=mode, payload=payload, overlap=overlap_policy
         )

@@ -11,8 +11,17 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from wakeful.app.home import Home, HomePortal
-from wakeful.app.jobs import Jobs
+from wakeful.app.in_transaction import (
+    AtHome,
+    CallSteps,
+    not_committed,
+    plan_and_write,
+    run_async,
+    run_blocking,
+)
+from wakeful.app.jobs import Jobs, plain_fields
 from wakeful.app.runs import Runs
+from wakeful.app.sync_jobs import SyncJobs
 from wakeful.client import sync
 from wakeful.client.scheduler import Scheduler
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
@@ -21,8 +30,12 @@ from wakeful.launch.function import FunctionLauncher
 from wakeful.model import Run
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.idempotency import Reply
+from wakeful.service.jobs.jobs import JobService
+from wakeful.service.model_mapping import run_from_view
 from wakeful.service.services import Services
-from wakeful.store.idempotency import Keyed
+from wakeful.store.caller_transaction import PlannedRun, PlanningStore
+from wakeful.store.idempotency import AlreadyPerformed, Keyed
+from wakeful.store.row_mapping import job_from_row, view_of_new_run
 from wakeful.store.rows import RunView
 from wakeful.values.duration import parse_duration
 from wakeful.values.instants import LATEST_MS
@@ -32,18 +45,34 @@ R = TypeVar("R")
 
 #: The options of `enqueue`, which no parameter of a function may be named.
 OPTIONS: Final = ("in_", "at", "key")
+#: An option that is newer: a function whose parameter has this name is called without the option.
+CONNECTION: Final = "connection"
+
+
+class InTransaction(NamedTuple):
+    """The connection of the caller, and what enqueues a call in its transaction."""
+
+    connection: object
+    steps: Callable[[], CallSteps[Run]]
 
 
 class Enqueued(Awaitable[Run], Generic[R]):
     """A call of a function: `await` it for its run, or await its `result`. Either enqueues it, once."""
 
     def __init__(
-        self, name: str, start: Callable[[], Coroutine[Any, Any, Run]], runs: Runs, function: Callable[..., R]
+        self,
+        name: str,
+        start: Callable[[], Coroutine[Any, Any, Run]],
+        runs: Runs,
+        function: Callable[..., R],
+        in_transaction: InTransaction | None = None,
     ) -> None:
         self._name = name
         self._start = start
         self._runs = runs
         self._function = function
+        #: set if the call is enqueued in the transaction of the caller
+        self.in_transaction = in_transaction
         self._awaited = False
         self._storing = asyncio.Lock()
         self._run: Run | None = None
@@ -66,12 +95,29 @@ class Enqueued(Awaitable[Run], Generic[R]):
         """Enqueue the call, and return what the function returns.
 
         Raises TimeoutError after `timeout` seconds; the run goes on. Raises FailedPrecondition if the run
-        ends without success.
+        ends without success. With `connection`, await the call first, and the result after the commit.
         """
-        run = await self
+        if self.in_transaction is None:
+            run = await self
+        else:
+            run = await self._committed_run()
         async with asyncio.timeout(timeout):
             ended = await self._runs.wait(run.id)
         return self.read(ended)
+
+    async def _committed_run(self) -> Run:
+        self._awaited = True
+        if self._run is None:
+            raise not_committed(self._name)
+        try:
+            return await self._runs.get(self._run.id)
+        except NotFound:
+            raise not_committed(self._name) from None
+
+    def stored(self, run: Run) -> Run:
+        """Remember the run of a call that was enqueued without `store`."""
+        self._awaited, self._run = True, run
+        return run
 
     def read(self, ended: Run) -> R:
         """Return what the function returned in this run."""
@@ -173,13 +219,18 @@ class Tasks:
     ) -> None:
         self._services = services
         self._functions = functions
-        self._jobs = jobs
+        self.jobs = self._jobs = jobs
         self._runs = runs
         self._home = home
         self._tasks = known
         #: the workspace and the agent
         self._where = where
         self._saved: set[str] = set()
+
+    @property
+    def kind(self) -> str:
+        """The database: `sqlite` or `postgresql`."""
+        return self._services.store.kind
 
     def register(self, name: str, function: Callable[..., object], options: Mapping[str, Any]) -> None:
         """Register a function that may have any parameters, with the fields of its job."""
@@ -203,6 +254,8 @@ class Tasks:
     ) -> Enqueued[R]:
         """Check a call of a function and return it, to be enqueued. The options are among the `kwargs`."""
         options = {name: kwargs.get(name) for name in OPTIONS}
+        if CONNECTION in kwargs and not takes_connection(function, kwargs[CONNECTION]):
+            options[CONNECTION] = kwargs[CONNECTION]
         kwargs = {name: value for name, value in kwargs.items() if name not in options}
         if _identify(function) not in self._tasks:
             if getattr(function, "__name__", "<partial>").startswith("<"):
@@ -219,12 +272,84 @@ class Tasks:
         due_ms = read_due_ms(options["in_"], options["at"], self._services.now_ms())
         key = options["key"]
 
+        connection = options.get(CONNECTION)
+        if connection is not None:
+
+            def steps() -> CallSteps[Run]:
+                return self._enqueue_in_transaction(task, arguments, due_ms, key)
+
+            async def start_in_transaction() -> Run:
+                return await run_async(self._home, self._services.store.kind, connection, steps())
+
+            return Enqueued(
+                task.name, start_in_transaction, self._runs, function, InTransaction(connection, steps)
+            )
+
         async def start() -> Run:
             return await self._runs.get(
                 await self._home.run(lambda: self._enqueue(task, arguments, due_ms, key))
             )
 
         return Enqueued(task.name, start, self._runs, function)
+
+    def _enqueue_in_transaction(
+        self, task: Task, arguments: dict[str, Json], due_ms: int | None, key: str | None
+    ) -> CallSteps[Run]:
+        """Store a run of the function in the transaction of the caller.
+
+        Its job is saved before, in a transaction of its own. Where that would wait for the caller (SQLite),
+        a job that does not exist is created in the transaction of the caller.
+        """
+        name, given = task.name, None if task.options is None else arguments
+        outside = self._services.store.caller_transaction.allows_other_writers
+        planned: list[RunView] = []
+
+        async def plan(jobs: JobService, store: PlanningStore) -> str:
+            planned.clear()
+            if not outside and task.options is not None:
+                await self._plan_job(jobs, store, name, task.options)
+            run_id = await self._trigger(name, given, due_ms, key, jobs)
+            planned.extend(
+                view_of_new_run(each.run, 0) for each in store.planned if isinstance(each, PlannedRun)
+            )
+            return run_id
+
+        for saved in (name in self._saved, False):
+            options = task.options
+            if outside and options is not None and not saved:
+                yield AtHome(lambda: self._save(name, options))  # noqa: B023
+            try:
+                run_id = yield from plan_and_write(
+                    self._services, plan, (*self._where, name), look_first=not outside
+                )
+                break
+            except AlreadyPerformed as found:  # the key was used while this call was planned
+                reply = self._services.idempotency.read_reply(LOCAL, found.response)
+                run_id = str(json.loads(reply.body)["id"])
+                break
+            except NotFound:
+                if not (outside and saved and options is not None):
+                    raise  # otherwise the job was deleted: save it again
+        for view in planned:
+            if view.id == run_id:
+                return run_from_view(view)
+        try:
+            run: Run = yield AtHome(lambda: self._runs.get(run_id))
+        except NotFound:  # an earlier call with this key, in the same transaction
+            return run_from_view(planned[0]._replace(id=run_id))
+        return run
+
+    async def _plan_job(
+        self, jobs: JobService, store: PlanningStore, name: str, options: Mapping[str, Any]
+    ) -> None:
+        """Plan to create the job of a function, if it does not exist."""
+        target = Function(name, arguments=True)
+        found = await store.job(*self._where, name)
+        if found is None:
+            document = plain_fields({**options, "name": name, "target": target})
+            await jobs.create(LOCAL, *self._where, document)
+        elif job_from_row(found).definition.work.target != target.to_json():
+            raise _other_target(name)
 
     async def _enqueue(
         self, task: Task, arguments: dict[str, Json], due_ms: int | None, key: str | None
@@ -248,10 +373,7 @@ class Tasks:
         except NotFound:
             found = None
         if found is not None and found.target != target.to_json():
-            raise AlreadyExists(
-                f"the job '{name}' has another target than the calls of the function '{name}'; give the "
-                "function another name: `@app.function(name=…)`"
-            )
+            raise _other_target(name)
         if found is not None and (found.schedule or found.after or found.trigger_url):
             await self._jobs.update(name, **options)  # somebody lets it start at other times too: that stays
         else:
@@ -259,14 +381,17 @@ class Tasks:
         self._saved.add(name)
 
     async def _trigger(
-        self, name: str, arguments: dict[str, Json] | None, due_ms: int | None, key: str | None
+        self,
+        name: str,
+        arguments: dict[str, Json] | None,
+        due_ms: int | None,
+        key: str | None,
+        jobs: JobService | None = None,
     ) -> str:
-        where = self._where
+        where, service = self._where, jobs or self._services.jobs
 
         async def trigger(*, keyed: Keyed[RunView | None] | None) -> RunView | None:
-            return await self._services.jobs.trigger(
-                LOCAL, *where, name, payload=arguments, due_ms=due_ms, keyed=keyed
-            )
+            return await service.trigger(LOCAL, *where, name, payload=arguments, due_ms=due_ms, keyed=keyed)
 
         if key is None:
             run = await trigger(keyed=None)
@@ -284,7 +409,7 @@ class SyncMethods:
     def __init__(self, app: Scheduler, tasks: Tasks, home: Home) -> None:
         portal = HomePortal(home)
         #: create, change and run jobs
-        self.jobs = sync.Jobs(portal, app.jobs)
+        self.jobs = SyncJobs(portal, tasks.jobs)
         #: read, stop, replay and complete runs
         self.runs = sync.Runs(portal, app.runs)
         #: create and change agents, send messages and signals to them, and manage their instances
@@ -293,12 +418,17 @@ class SyncMethods:
         self.incidents = sync.Incidents(portal, app.incidents)
         #: read and decide suggestions
         self.suggestions = sync.Suggestions(portal, app.suggestions)
-        self._tasks, self._portal = tasks, portal
+        self._tasks, self._portal, self._kind = tasks, portal, tasks.kind
 
     def enqueue(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> SyncEnqueued:
         """Call a function later, as `Wakeful.enqueue` does; the call is stored when this returns."""
         call = self._tasks.prepare(function, args, kwargs)
-        return SyncEnqueued(self._portal.call(call.store()), call, self.runs)
+        joined = call.in_transaction
+        if joined is None:
+            run = self._portal.call(call.store())
+        else:
+            call.stored(run := run_blocking(self._portal, self._kind, joined.connection, joined.steps()))
+        return SyncEnqueued(run, call, self.runs)
 
 
 class SyncEnqueued:
@@ -311,8 +441,38 @@ class SyncEnqueued:
         self._runs = runs
 
     def result(self, timeout: float | None = None) -> Any:
-        """Return what the function returns, once it has; TimeoutError after `timeout` seconds."""
+        """Return what the function returns, once it has; TimeoutError after `timeout` seconds.
+
+        With `connection`, call it after the commit.
+        """
+        if self._call.in_transaction is not None:
+            try:
+                self._runs.get(self.run.id)
+            except NotFound:
+                raise not_committed(self.run.job or "") from None
         return self._call.read(self._runs.wait(self.run.id, timeout=timeout))
+
+
+def _other_target(name: str) -> AlreadyExists:
+    return AlreadyExists(
+        f"the job '{name}' has another target than the calls of the function '{name}'; give the function "
+        "another name: `@app.function(name=…)`"
+    )
+
+
+def takes_connection(function: Callable[..., object], value: object) -> bool:
+    """Return whether `connection` is an argument of the function itself, and not the option of `enqueue`.
+
+    >>> takes_connection(lambda connection: None, "x"), takes_connection(lambda **more: None, "x")
+    (True, True)
+    >>> takes_connection(lambda **more: None, object()), takes_connection(lambda: None, "x")
+    (False, False)
+    """
+    parameters = inspect.signature(function).parameters
+    if CONNECTION in parameters:
+        return True
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    return takes_any and (value is None or isinstance(value, str | int | float | list | dict))
 
 
 def _reply(run: RunView | None) -> Reply:

@@ -14,7 +14,7 @@ from typing import Final
 from wakeful.engine.alerter import Alerter
 from wakeful.engine.completer import Completer
 from wakeful.engine.dispatcher import Dispatcher, give_back
-from wakeful.engine.history import Pruner, RunCounter
+from wakeful.engine.history import AuditAppender, Pruner, RunCounter
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.loop import Loop
 from wakeful.engine.metrics import Metrics
@@ -144,6 +144,7 @@ class Engine:
             self._alerter,
             self._verifier,
             RunCounter(store, clock, max_sleep_ms=config.heartbeat_ms),
+            AuditAppender(store, clock, max_sleep_ms=config.heartbeat_ms),
             *extra_loops,
         ]
         metrics.loops = lambda: {loop.name: loop.stalled for loop in self._loops}

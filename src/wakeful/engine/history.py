@@ -54,6 +54,21 @@ class RunCounter(Loop):
         return now_ms + _PAUSE_MS if counted.more else None
 
 
+class AuditAppender(Loop):
+    """Appends audit entries that transactions of callers left (`Store.append_waiting_audit`)."""
+
+    name = "audit_appender"
+
+    def __init__(self, store: Store, clock: Clock, *, max_sleep_ms: int) -> None:
+        super().__init__(clock, max_sleep_ms)
+        self._store = store
+
+    async def step(self) -> int | None:
+        """Append all of them."""
+        await self._store.append_waiting_audit()
+        return None
+
+
 class Pruner(Loop):
     """Deletes what is too old, in batches: finished runs, signal ids, incidents, sessions, trigger URLs,
     sign-in sessions, usage, counts of runs, changes.

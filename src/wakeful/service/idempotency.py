@@ -104,6 +104,10 @@ class IdempotencyService:
         async with self._one_at_a_time(workspace, own_key):
             return await self._perform(principal, workspace, own_key, fingerprint, operation, render)
 
+    def read_reply(self, principal: Principal, stored: StoredResponse) -> Reply:
+        """Return the reply of an earlier request with the same key, which the store has found."""
+        return self._open_reply(principal, stored)
+
     async def perform_claimed(
         self,
         principal: Principal,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Final
 
 from wakeful.document import Defaults
@@ -141,6 +142,8 @@ class JobArea(JobService):
             telemetry=shared.telemetry,
         )
         super().__init__(dependencies)
+        self._dependencies = dependencies
+        self._metrics = shared.metrics
         self.previews = SchedulePreviews(store, accounts, shared.weeks)
         self.target_tests = TargetTests(dependencies, shared.executors, shared.replicas)
         self.texts = JobTexts(accounts)
@@ -148,6 +151,10 @@ class JobArea(JobService):
         self.details = JobDetailReader(
             store, self, runs, shared.budgets, shared.executors, shared.replicas, shared.metrics
         )
+
+    def with_store(self, store: Store) -> JobService:
+        """Return the same service for a store that plans writes: it records no spans of the runs."""
+        return JobService(replace(self._dependencies, store=store, telemetry=RunTelemetry(self._metrics)))
 
 
 class AgentArea(AgentService):

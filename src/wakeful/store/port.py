@@ -19,8 +19,9 @@ A column `x_ms` of a row is an instant; the database has its own type for it and
 - `workers`: name, `beat_at`, `started_at`, and the `capabilities` of its process. Executors are not workers:
   each run that an executor has claimed has a lease of its own, `beat_at` of the run, which is NULL for a run
   that a worker holds.
-- `workspaces`, `agents`, `keys`: `accounts`. `audit`, `audit_heads`: `audit`. `quotas`: `quotas`.
-  `workflows`: one row per version (`WorkflowRow`). `idempotency_keys`: `idempotency`.
+- `workspaces`, `agents`, `keys`: `accounts`. `audit`, `audit_heads`, and in PostgreSQL `audit_waiting`:
+  `audit`. `quotas`: `quotas`. `workflows`: one row per version (`WorkflowRow`).
+  `idempotency_keys`: `idempotency`.
 - `spending`, `budget_blocks`, `reservations`: `sql.budgets`. `job_incidents`, `incidents` and
   `alert_cooldowns`: `sql.incidents`.
 - `sessions`, `messages`, `turns`, `session_history`: `sessions`. `deliveries`: `deliveries`. `hooks`:
@@ -61,6 +62,7 @@ reason: PostgreSQL finds them by that.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from wakeful.store.sql import stats
 from wakeful.store.sql.admin import SqlAdmin
@@ -80,6 +82,9 @@ from wakeful.store.sql.sessions import SqlSessions
 from wakeful.store.sql.suggestions import SqlSuggestions
 from wakeful.store.sql.verifications import SqlVerifications
 from wakeful.store.sql.web_sessions import SqlWebSessions
+
+if TYPE_CHECKING:
+    from wakeful.store.caller_transaction import CallerTransaction
 
 
 class Store(
@@ -108,6 +113,9 @@ class Store(
     response is stored in the same transaction; if there is one already, the call changes nothing and raises
     AlreadyPerformed (`wakeful.store.idempotency`).
     """
+
+    #: writes in a transaction of the caller, on a connection of its own to the same database
+    caller_transaction: CallerTransaction
 
     @property
     def kind(self) -> str:

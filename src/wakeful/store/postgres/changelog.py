@@ -4,15 +4,19 @@ Writers add rows to the changelog without a number. A reader numbers them first,
 numbers are in an order in which the rows became visible, however their transactions overlapped, and no row
 appears later with a number below one that was read.
 
-A transaction that appends to the audit locks the heads of its chains until it commits.
+A transaction that appends to the audit locks the heads of its chains until it commits. A transaction of a
+caller (`caller_transaction.py`) must not: it leaves its entries in `audit_waiting`, and they are appended
+after its commit, before somebody reads the audit, and now and then.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from wakeful.store.audit import AuditEntry, extend
+from wakeful.store.postgres.jobs import charge_created
 from wakeful.store.sql.audit import ENTRY_COLUMNS
 from wakeful.values.clock import Clock
 
@@ -57,6 +61,35 @@ PUBLISH: Final = f"""
         SELECT topic FROM unnest($10::text[]) topic
         UNION ALL
         SELECT 'sessions' WHERE $11 AND EXISTS (SELECT FROM sessions WHERE due_at IS NOT NULL)) t"""
+
+
+#: the primary key: its first entries. Those that another process appends are skipped
+TAKE_WAITING: Final = """
+    DELETE FROM audit_waiting WHERE id = ANY(ARRAY(
+        SELECT id FROM audit_waiting ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED))
+    RETURNING id, workspace, actor, action, subject, details, address, agent, jobs"""
+#: the primary key: its first entry
+ANY_WAITING: Final = "SELECT EXISTS (SELECT FROM audit_waiting)"
+#: How many entries one transaction appends.
+WAITING_BATCH: Final = 500
+
+
+async def any_waiting(db: Db) -> bool:
+    """Return whether entries of committed transactions wait."""
+    return bool(await db.fetchval(ANY_WAITING))
+
+
+async def append_waiting(db: Db, events: TransactionEvents, clock: Clock) -> int:
+    """Append entries of transactions of callers, and charge the jobs that these created. Returns how many."""
+    rows = sorted(await db.fetch(TAKE_WAITING, WAITING_BATCH), key=lambda row: int(row["id"]))
+    created: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        for agent in (row["agent"], "") if row["jobs"] else ():
+            created[row["workspace"], agent] += row["jobs"]
+    if created:
+        await charge_created(db, clock.now_ms(), dict(sorted(created.items())))
+    await append(db, events, clock, [AuditEntry(*row[1:7]) for row in rows])
+    return len(rows)
 
 
 async def any_unnumbered(db: Db) -> bool:

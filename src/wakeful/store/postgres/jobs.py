@@ -131,6 +131,31 @@ LIVE_OF_AGENTS: Final = _live("AND j.agent = o.agent")
 LIVE_OF_WORKSPACES: Final = _live("")
 
 
+#: the primary key, twice for each: what `CHARGE` would return, without a lock
+CHARGED: Final = """
+    SELECT o.workspace, o.agent, c.most,
+        o.jobs + CASE WHEN c.day >= $6 THEN c.used ELSE 0 END, l.most
+    FROM unnest($1::text[], $2::text[], $3::bigint[]) o (workspace, agent, jobs)
+    LEFT JOIN quotas c ON c.workspace = o.workspace AND c.agent = o.agent AND c.bucket = $4
+    LEFT JOIN quotas l ON l.workspace = o.workspace AND l.agent = o.agent AND l.bucket = $5"""
+
+
+async def check_quotas(db: Db, now_ms: int, jobs: Sequence[JobRow], allowance: Allowance) -> None:
+    """Raise ResourceExhausted if these jobs, which are not written yet, are too many. Charge nothing."""
+    added = charges(jobs)
+    rows = await db.fetch(CHARGED, *_columns(added), CREATE_JOB, LIVE_JOBS, utc_day(now_ms))
+    charged = [Charged(*row) for row in rows]
+    check_created(charged, added, allowance)
+    limits = live_limits(charged, allowance)
+    live = await _count_live(db, limits)
+    check_live({owner: live.get(owner, 0) + added[owner] for owner in limits}, limits)
+
+
+async def charge_created(db: Db, now_ms: int, added: Mapping[QuotaOwner, int]) -> None:
+    """Charge jobs that exist already to these owners, beyond any limit."""
+    await db.execute(sql.CHARGE, *_columns(added), CREATE_JOB, LIVE_JOBS, utc_day(now_ms))
+
+
 async def charge(db: Db, now_ms: int, jobs: Sequence[JobRow], allowance: Allowance) -> None:
     """Charge these new jobs to their workspaces and agents."""
     added = charges(jobs)

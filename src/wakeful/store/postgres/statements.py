@@ -91,6 +91,11 @@ NEXT_WAKE: Final = "SELECT wake_at FROM cursors WHERE wake_at IS NOT NULL ORDER 
 
 #: the columns of `NewRun`, in its order
 NEW_RUN_COLUMNS: Final = column_list(fields_before(NewRun, "details"))
+#: the columns of a new row of `live_runs`
+LIVE_COLUMNS: Final = (
+    "run_id, job_id, state, worker, lane, serial, tick, scheduled_at, due_at, claim_deadline, workspace, "
+    "agent, is_pull, requires, requires_version"
+)
 
 
 def _insert(on_conflict: str, before: str = "") -> str:
@@ -103,8 +108,7 @@ def _insert(on_conflict: str, before: str = "") -> str:
         RETURNING id, job_id, state, worker, lane, serial, trigger = 'schedule', scheduled_at, due_at,
             claim_deadline, workspace, agent, is_pull, requires, requires_version),
     alive AS (
-        INSERT INTO live_runs (run_id, job_id, state, worker, lane, serial, tick, scheduled_at, due_at,
-            claim_deadline, workspace, agent, is_pull, requires, requires_version)
+        INSERT INTO live_runs ({LIVE_COLUMNS})
         SELECT * FROM inserted WHERE state IN ('pending', 'retrying', 'running'))"""
 
 
@@ -649,10 +653,13 @@ _OF_JOB: Final = (
     "secret", "old_secret", "old_secret_until_at", "enabled", "disabled_reason", "anchor_at", "failures",
     "version", "updated_at", "pause_note", "pause_until", "decided_ticks",
 )  # fmt: skip
-_CREATED: Final = (
+#: the columns of a new job, without those of its cursor
+NEW_JOB_COLUMNS: Final = (
     f"id, workspace, created_at, created_by, instance_id, schedule_origin, schedule_id, {', '.join(_OF_JOB)}"
 )
-_NEW_JOBS: Final = f"INSERT INTO jobs ({_CREATED}) SELECT {_CREATED} FROM unnest($1::job_values[])"
+_NEW_JOBS: Final = (
+    f"INSERT INTO jobs ({NEW_JOB_COLUMNS}) SELECT {NEW_JOB_COLUMNS} FROM unnest($1::job_values[])"
+)
 _NEW_CURSORS: Final = """
     INSERT INTO cursors (job_id, next_at, wake_at, run_count)
     SELECT id, next_at, wake_at, run_count FROM unnest($1::job_values[])"""

@@ -22,6 +22,7 @@ from wakeful.store.postgres import (
     planning,
     runs,
 )
+from wakeful.store.postgres.caller_transaction import PostgresCallerTransaction
 from wakeful.store.postgres.connection import Pool
 from wakeful.store.postgres.index_builder import IndexBuilder
 from wakeful.store.postgres.listener import Listener
@@ -74,6 +75,7 @@ class PostgresStore(Store):
         self._pool = Pool(url, clock or steered)
         self._listener = Listener(self._pool, steered if clock is None else None)
         self._indexes = IndexBuilder(self._pool)
+        self.caller_transaction = PostgresCallerTransaction(self._pool, clock or steered)
         super().__init__(self._pool, _OPERATIONS, clock or steered)
 
     async def open(self) -> None:
@@ -116,6 +118,12 @@ class PostgresStore(Store):
         # One more is open for notifications.
         most, used = await self._read(_first, CONNECTION_USE, name)
         return ConnectionUse(most, used, address.pool_size + 1)
+
+    async def append_waiting_audit(self) -> None:
+        """Append the entries of transactions of callers."""
+        while await self._pool.read(changelog.any_waiting):
+            if await self._pool.write(changelog.append_waiting, self.clock) < changelog.WAITING_BATCH:
+                return
 
     async def _number_changes(self) -> None:
         while await self._pool.read(changelog.any_unnumbered):

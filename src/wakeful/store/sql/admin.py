@@ -313,10 +313,14 @@ class SqlAdmin(SqlBase):
         """Append entries about actions that change nothing in the store."""
         await self._record(Recorded(entries, always), self._shared(audit.nothing))
 
+    async def append_waiting_audit(self) -> None:
+        """Append the entries of transactions of callers, in a database that appends them after the commit."""
+
     async def audit(
         self, workspace: str, *, after: int = 0, before: int | None = None, limit: int = 100
     ) -> list[AuditRow]:
         """Return entries with `seq > after`, oldest first; with `before`, those below it, newest first."""
+        await self.append_waiting_audit()
         return await self._read(audit.page, workspace, after, before, limit)
 
     async def audit_page(
@@ -327,10 +331,12 @@ class SqlAdmin(SqlBase):
         At most `considered` entries are read: a page may have less than `limit` entries, or none, and still
         have a next one.
         """
+        await self.append_waiting_audit()
         return await self._read(audit.filter_entries, workspace, only, before, limit, considered)
 
     async def audit_head(self, workspace: str) -> tuple[int, str]:
         """Return number and hash of the newest entry, stored apart from the entries; (0, ''): none."""
+        await self.append_waiting_audit()
         return await self._read(audit.head, workspace)
 
     # --- quotas -----------------------------------------------------------------------------------

@@ -194,7 +194,7 @@ class SqliteDriver:
         """Run an operation that writes nothing, on one snapshot of the database."""
         if self._read_thread is None:
             return await self._hop(
-                self._thread, lambda: _result(operation(self._write_connection(), *args, **kwargs))
+                self._thread, lambda: run_to_end(operation(self._write_connection(), *args, **kwargs))
             )
 
         def snapshot() -> T:
@@ -203,7 +203,7 @@ class SqliteDriver:
                 raise Unavailable(_NOT_OPEN)
             db.execute("BEGIN")
             try:
-                return _result(operation(db, *args, **kwargs))
+                return run_to_end(operation(db, *args, **kwargs))
             finally:
                 if db.in_transaction:  # some errors end it
                     db.execute("ROLLBACK")
@@ -234,12 +234,8 @@ class SqliteDriver:
             events = TransactionEvents()
             lock.acquire(db, lambda: self._closing)
             try:
-                result = _result(operation(db, events, *args, **kwargs))
-                if changes := events.log():
-                    now_ms = self._clock.now_ms()
-                    db.executemany(_LOG, [(now_ms, *row) for row in changes])
-                    if events.any_ended and db.execute(_ANY_WAITING).fetchone() is not None:
-                        events.publish("sessions")
+                result = run_to_end(operation(db, events, *args, **kwargs))
+                log_changes(db, events, self._clock.now_ms())
                 db.execute("COMMIT")
             except BaseException:
                 if db.in_transaction:
@@ -329,7 +325,16 @@ class SqliteDriver:
         return f"cannot use the database {self._path}: {error}" if code in _UNUSABLE else None
 
 
-def _result(operation: Pending[T]) -> T:
+def log_changes(db: sqlite3.Connection, events: TransactionEvents, now_ms: int) -> None:
+    """Write the changes of a transaction to the changelog."""
+    changes = events.log()
+    if changes:
+        db.executemany(_LOG, [(now_ms, *row) for row in changes])
+        if events.any_ended and db.execute(_ANY_WAITING).fetchone() is not None:
+            events.publish("sessions")
+
+
+def run_to_end(operation: Pending[T]) -> T:
     """Run an operation to its end, and return its result. It never suspends."""
     try:
         operation.send(None)

@@ -23,6 +23,7 @@ from wakeful.store.sqlite import (
     planning,
     runs,
 )
+from wakeful.store.sqlite.caller_transaction import SqliteCallerTransaction
 from wakeful.store.sqlite.connection import BUSY_MS, SqliteDriver, database_path
 from wakeful.values.clock import Clock, SystemClock
 
@@ -59,3 +60,4 @@ class SqliteStore(Store):
         path = database_path(os.fspath(path_or_url))
         self._connection = SqliteDriver(path, inline=inline, clock=clock, busy_ms=busy_ms)
         super().__init__(self._connection, _OPERATIONS, clock)
+        self.caller_transaction = SqliteCallerTransaction(path, _OPERATIONS, clock)

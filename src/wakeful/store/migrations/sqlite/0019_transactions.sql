@@ -1,0 +1,1 @@
+-- compatible: nothing changes. PostgreSQL has a new table.
