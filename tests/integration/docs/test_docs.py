@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.integration.docs.test_examples import free_port, wait_for
-from tests.support.command_line import serving
 from tests.support.doc_documents import check_block
 from tests.support.doc_pages import DOCS, PROGRAMS, Block, anchors, blocks, links, pages
 from tests.support.doc_shell import PageShell, Terminal, exclusive_ports
 from tests.support.paths import ROOT
-from tests.support.tools import tool
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
@@ -81,41 +76,6 @@ def test_a_block_without_a_check_is_refused(content: str, error: str, tmp_path: 
 
     with pytest.raises(AssertionError, match=re.escape(error)):
         check_block(next(blocks(page)))
-
-
-@pytest.mark.parametrize("receiver", ["standard.py", "receiver.mjs"])
-def test_the_documented_receivers_verify_signatures(receiver: str, tmp_path: Path):
-    (text,) = (each.text for each in blocks(DOCS / "how-to/webhook.md") if each.value == receiver)
-    (tmp_path / receiver).write_text(text)
-    program, port = (tool("node") if receiver.endswith("mjs") else sys.executable), free_port()
-    with serving(tmp_path) as machine:
-        job = machine.wakeful(
-            *("add", "hook", "--schedule", "0 0 29 2 *", "--url", f"http://127.0.0.1:{port}"),
-            *("--max-attempts", "1", "--payload", '{"to": "me"}', "--json"),
-        ).json
-        listening = subprocess.Popen([program, str(tmp_path / receiver), job["secret"], str(port)])
-        try:
-            wait_for(port)
-            genuine = machine.wakeful("run", "hook", "--wait", "--json").json
-            machine.wakeful("delete", "hook")
-            machine.wakeful(
-                "add",
-                "hook",
-                "--schedule",
-                "@yearly",
-                "--url",
-                f"http://127.0.0.1:{port}",
-                "--max-attempts",
-                "1",
-                "--payload",
-                '{"to": "me"}',
-            )
-            forged = machine.wakeful("run", "hook", "--wait", "--json").json
-        finally:
-            listening.terminate()
-            listening.wait()
-    assert (genuine["state"], genuine["output"]) == ("succeeded", "hello me")
-    assert forged["error"].startswith("HTTP 401")
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.support.command_line import Machine, serving
+from tests.support.doc_pages import DOCS, blocks
 from tests.support.paths import ROOT
 from tests.support.tools import tool
 from tests.support.waiting import PATIENCE
@@ -46,38 +54,100 @@ def test_the_monitor_reads_more_often_while_the_load_is_high(tmp_path: Path) -> 
     ]
 
 
-def test_the_receiver_accepts_only_signed_requests(tmp_path: Path) -> None:
-    with serving(tmp_path) as machine:
+#: A receiver of the documentation, and the output of its run.
+RECEIVERS = {"examples/receiver.py": "", "standard.py": "hello me", "receiver.mjs": "hello me"}
+
+
+@pytest.mark.parametrize("name", RECEIVERS)
+def test_a_receiver_survives_a_rotated_secret(name: str, tmp_path: Path) -> None:
+    with serving(tmp_path) as machine, receiver(name, tmp_path) as start:
         port = free_port()
-        job = machine.wakeful(
-            *("add", "hook", "--schedule", "0 0 29 2 *", "--url", f"http://127.0.0.1:{port}"),
-            *("--max-attempts", "1", "--payload", '{"to":"me"}', "--json"),
-        ).json
-        program = example("receiver.py", machine, job["secret"], port=port)
-        try:
-            wait_for(port)
-            genuine = machine.wakeful("run", "hook", "--wait", "--json")
-            assert program.stdout is not None
-            received = program.stdout.readline()
-            machine.wakeful("rotate-secret", "hook")  # the new one is not what it was started with
-            forged = machine.wakeful("run", "hook", "--wait", "--json")
-        finally:
-            stop(program)
-    assert genuine.json["state"] == "succeeded"
-    assert received.split(" ", 1)[1] == '{"job":"hook","payload":{"to":"me"}}\n'
-    assert forged.json["error"].startswith("HTTP 401")
+        job = add_webhook(machine, port)
+        start(job["secret"], port)
+        before = machine.wakeful("run", "hook", "--wait", "--json").json
+        rotated = machine.wakeful("rotate-secret", "hook", "--json").json
+        old = machine.wakeful("run", "hook", "--wait", "--json").json
+        other = free_port()
+        machine.wakeful("edit", "hook", "--url", f"http://127.0.0.1:{other}")
+        start(rotated["secret"], other)
+        new = machine.wakeful("run", "hook", "--wait", "--json").json
+        machine.wakeful("delete", "hook")
+        add_webhook(machine, port)  # with a secret that the receiver does not know
+        forged = machine.wakeful("run", "hook", "--wait", "--json").json
+    assert rotated["secret"] != job["secret"]
+    for run in (before, old, new):
+        assert (run["state"], run["output"] or "") == ("succeeded", RECEIVERS[name]), run["error"]
+    assert forged["error"].startswith("HTTP 401")
 
 
-def test_the_receiver_refuses_unsigned_and_wrongly_signed_requests(tmp_path: Path) -> None:
-    port = free_port()
-    program = example("receiver.py", Machine(tmp_path), "whsec_AAAA", port=port)
-    try:
+@pytest.mark.parametrize("name", RECEIVERS)
+def test_a_receiver_refuses_what_is_not_signed_or_old(name: str, tmp_path: Path) -> None:
+    secret, body, now = b"a secret of the receiver", b'{"job":"hook","payload":{"to":"me"}}', int(time.time())
+
+    def signed(at: object, *, key: bytes = secret, content: bytes = body) -> dict[str, str]:
+        digest = hmac.digest(key, f"run.{at}.".encode() + content, "sha256")
+        signature = f"v1,{base64.b64encode(digest).decode()}"
+        return {"webhook-id": "run", "webhook-timestamp": str(at), "webhook-signature": signature}
+
+    good, other = signed(now), signed(now, key=b"another")
+    both = {**good, "webhook-signature": f"{other['webhook-signature']} {good['webhook-signature']}"}
+    refused = {
+        "nothing": {},
+        "an hour old": signed(now - 3600),
+        "an hour ahead": signed(now + 3600),
+        "another key": other,
+        "another body": signed(now, content=b"{}"),
+        "another id": {**good, "webhook-id": "run2"},
+        "another time": {**good, "webhook-timestamp": str(now - 1)},
+        "no time": {**good, "webhook-timestamp": ""},
+        "garbage": {
+            "webhook-id": "run",
+            "webhook-timestamp": "9" * 5000,
+            "webhook-signature": "é v1 v1, v1,é",
+        },
+        "a word as the time": signed("now"),
+    }
+    with receiver(name, tmp_path) as start:
+        port = free_port()
+        start(f"whsec_{base64.b64encode(secret).decode()}", port)
+        accepted = [post_status(port, headers, body) for headers in (good, both)]
+        statuses = {case: post_status(port, headers, body) for case, headers in refused.items()}
+        again = post_status(port, good, body)
+    assert [each // 100 for each in (*accepted, again)] == [2, 2, 2]
+    assert statuses == dict.fromkeys(refused, 401)
+
+
+def add_webhook(machine: Machine, port: int) -> dict[str, Any]:
+    job: dict[str, Any] = machine.wakeful(
+        *("add", "hook", "--schedule", "0 0 29 2 *", "--url", f"http://127.0.0.1:{port}"),
+        *("--max-attempts", "1", "--payload", '{"to": "me"}', "--json"),
+    ).json
+    return job
+
+
+@contextmanager
+def receiver(name: str, directory: Path) -> Iterator[Callable[[str, int], None]]:
+    """Yield a function that starts a receiver of the documentation with a secret, on a port."""
+    if name.startswith("examples/"):
+        text = (ROOT / name).read_text()
+    else:
+        (text,) = (each.text for each in blocks(DOCS / "how-to/webhook.md") if each.value == name)
+    programs: list[subprocess.Popen[bytes]] = []
+
+    def start(secret: str, port: int) -> None:
+        file = directory / f"{port}-{Path(name).name}"
+        file.write_text(text.replace("8080", str(port)))
+        command = tool("node") if name.endswith("mjs") else sys.executable
+        arguments = [] if name.startswith("examples/") else [str(port)]
+        programs.append(subprocess.Popen([command, str(file), secret, *arguments]))
         wait_for(port)
-        statuses = [post_status(port, headers) for headers in ({}, {"x-wakeful-signature": "é"})]
+
+    try:
+        yield start
     finally:
-        _, errors = stop(program)
-    assert statuses == [401, 401]
-    assert errors == ""
+        for program in programs:
+            program.terminate()
+            program.wait()
 
 
 def test_the_receiver_reports_a_missing_secret(tmp_path: Path) -> None:
@@ -197,10 +267,10 @@ def example(name: str, machine: Machine, *arguments: str, port: int = 8080, **en
     )
 
 
-def post_status(port: int, headers: dict[str, str]) -> int:
+def post_status(port: int, headers: dict[str, str], body: bytes) -> int:
     """Post to a receiver and return the status of the response."""
     connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-    connection.request("POST", "/", body=b"{}", headers=headers)
+    connection.request("POST", "/", body=body, headers=headers)
     status = connection.getresponse().status
     connection.close()
     return status
