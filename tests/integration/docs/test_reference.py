@@ -6,6 +6,7 @@ import ast
 import inspect
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from functools import cache
@@ -125,13 +126,30 @@ def _whole(call: str) -> str:
 def test_every_command_has_a_section_with_all_its_options():
     text = (DOCS / "reference/cli.md").read_text()
     documented = dict(re.findall(r"^### wakeful (.+?)\n(.*?)(?=^##)", text, re.MULTILINE | re.DOTALL))
+    # A section that commands link to has the options that they share.
+    shared = dict(re.findall(r"^## (.+?)\n(.*?)(?=^##)", text, re.MULTILINE | re.DOTALL))
+    linked = {f"(#{name.lower().replace(' ', '-')})": _options(section) for name, section in shared.items()}
     actual = _all_commands()
 
     assert documented.keys() == actual.keys()
+    common = _options(shared["Common options"])
+    assert common >= _COMMON
     for name, options in actual.items():
-        rows_of = re.findall(r"^\| (.+?) \|", documented[name], re.MULTILINE)
-        named = {word for cell in rows_of for word in re.findall(r"`(--[\w-]+)`", cell)}
-        assert named == options - _COMMON, f"wakeful {name}"
+        groups = (each for link, each in linked.items() if link in documented[name])
+        named = _options(documented[name]).union(*groups)
+        assert named - common == options - common, f"wakeful {name}"
+
+
+def test_the_reference_of_commands_repeats_no_table():
+    text = (DOCS / "reference/cli.md").read_text()
+    rows_of_options = Counter(re.findall(r"^\| `--.+", text, re.MULTILINE))
+
+    assert [row for row, count in rows_of_options.items() if count > 4] == []
+
+
+def _options(section: str) -> set[str]:
+    cells = re.findall(r"^\| (.+?) \|", section, re.MULTILINE)
+    return {word for cell in cells for word in re.findall(r"`(--[\w-]+)`", cell)}
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
