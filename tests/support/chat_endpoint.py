@@ -13,7 +13,7 @@ import json
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
@@ -22,6 +22,7 @@ from aiohttp import web
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from tests.support.strict_json import strict_json
+from wakeful.testing.receivers import ChatScript, Response
 
 KEY = "sk-test-0123456789"
 
@@ -35,80 +36,33 @@ def _protocol() -> tuple[TypeAdapter[Any], type[BaseModel]]:
     return TypeAdapter(CompletionCreateParamsNonStreaming), ChatCompletion
 
 
-Responder = Callable[[dict[str, Any]], Awaitable[web.Response]]
-
-
-class ChatStandIn:
+class ChatStandIn(ChatScript):
     """The endpoint, its requests, and what it answers next."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.url = ""
-        #: the bodies and the headers of all requests, also of refused ones
-        self.requests: list[dict[str, Any]] = []
+        #: the headers of all requests, also of refused ones
         self.headers: list[Mapping[str, str]] = []
-        self._script: deque[Responder] = deque()
         #: the most bytes of a request, and the most requests in a window of so many seconds
         self.max_bytes: int | None = None
         self.rate: tuple[int, float] | None = None
         self._recent: deque[float] = deque()
         #: accepted API keys; None: requests need none
         self.keys: set[str] | None = {KEY}
-        self.usage: dict[str, Any] | None = {
-            "prompt_tokens": 100,
-            "completion_tokens": 20,
-            "total_tokens": 120,
-        }
-
-    # --- what a test says -------------------------------------------------------------------------
-
-    def say(self, text: str | None, **fields: Any) -> None:
-        """Answer with this text. `fields` are `finish_reason`, `usage`, and fields of the message."""
-        self._answer({"content": text, **fields})
-
-    def call(self, *calls: tuple[str, object], text: str | None = None, **fields: Any) -> None:
-        """Call tools: (name, arguments)."""
-        tool_calls = [
-            {
-                "id": f"call_{number}",
-                "type": "function",
-                "function": {
-                    "name": name,
-                    "arguments": arguments if isinstance(arguments, str) else json.dumps(arguments),
-                },
-            }
-            for number, (name, arguments) in enumerate(calls)
-        ]
-        self._answer({"content": text, "tool_calls": tool_calls, "finish_reason": "tool_calls", **fields})
-
-    def refuse(
-        self, status: int, message: str, headers: Mapping[str, str] | None = None, **fields: Any
-    ) -> None:
-        """Answer with an error. `fields` are those of the error object."""
-        error = {"message": message, "type": "error", "param": None, "code": None, **fields}
-        self.raw(json.dumps({"error": error}), status, headers)
-
-    def raw(self, body: str, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
-        """Answer with exactly this."""
-
-        async def respond(request: dict[str, Any]) -> web.Response:
-            return web.Response(text=body, status=status, headers=headers, content_type="application/json")
-
-        self._script.append(respond)
+        #: until when responses wait
+        self._held: dict[int, asyncio.Event] = {}
 
     def hang(self, until: asyncio.Event) -> None:
         """Do not answer until the event is set."""
+        self.say("late")
+        self._held[id(self._script[-1])] = until
 
-        async def respond(request: dict[str, Any]) -> web.Response:
-            await until.wait()
-            return completion(request, {"content": "late"}, self.usage)
-
-        self._script.append(respond)
-
-    def _answer(self, fields: dict[str, Any]) -> None:
-        async def respond(request: dict[str, Any]) -> web.Response:
-            return completion(request, fields, self.usage)
-
-        self._script.append(respond)
+    def complete(self, request: Mapping[str, Any], fields: Mapping[str, Any]) -> Response:
+        """Return a regular response, checked against the types of the `openai` package."""
+        response = super().complete(request, fields)
+        _protocol()[1].model_validate_json(response.body)
+        return response
 
     # --- the server -------------------------------------------------------------------------------
 
@@ -138,10 +92,17 @@ class ChatStandIn:
         problem = problem_of(body)
         if problem is not None:
             return _error(400, problem, "invalid_request")
-        if self._script:
-            return await self._script.popleft()(body)
-        said = [message["content"] for message in body["messages"] if message["role"] == "user"]
-        return completion(body, {"content": f"You said: {said[-1]}"}, self.usage)
+        respond = self.next_response()
+        held = self._held.pop(id(respond), None)
+        if held is not None:
+            await held.wait()
+        response = respond(body)
+        return web.Response(
+            body=response.body,
+            status=response.status,
+            headers=response.headers,
+            content_type="application/json",
+        )
 
     def _wait_s(self) -> float:
         """Return how long until the rate permits a request; 0: it is permitted, and counted."""
@@ -155,11 +116,6 @@ class ChatStandIn:
             return self._recent[0] + window_s - now
         self._recent.append(now)
         return 0.0
-
-    def texts(self, number: int = -1) -> list[tuple[str, Any]]:
-        """Return the messages of a request without the system text: (role, content)."""
-        messages = self.requests[number]["messages"]
-        return [(each["role"], each.get("content")) for each in messages if each["role"] != "system"]
 
 
 def problem_of(body: Mapping[str, Any]) -> str | None:
@@ -191,32 +147,6 @@ def problem_of(body: Mapping[str, Any]) -> str | None:
     if "tool_choice" in body and "tools" not in body:
         return "tool_choice is only allowed when tools are specified"
     return None
-
-
-def completion(
-    request: Mapping[str, Any], fields: Mapping[str, Any], usage: Mapping[str, Any] | None
-) -> web.Response:
-    """Return a regular response, checked against the types of the `openai` package."""
-    fields = dict(fields)
-    finish, used = fields.pop("finish_reason", "stop"), fields.pop("usage", usage)
-    body: dict[str, Any] = {
-        "id": "chatcmpl-1",
-        "object": "chat.completion",
-        "created": 1_700_000_000,
-        "model": request["model"],
-        "choices": [
-            {
-                "index": 0,
-                "message": {"role": "assistant", "refusal": None, **fields},
-                "finish_reason": finish,
-                "logprobs": None,
-            }
-        ],
-    }
-    if used is not None:
-        body["usage"] = used
-    _protocol()[1].model_validate(body)
-    return web.json_response(body)
 
 
 def _error(status: int, message: str, code: str) -> web.Response:

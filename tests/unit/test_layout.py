@@ -27,11 +27,11 @@ def _checked_layers() -> list[set[str]]:
 def test_the_documented_layers_are_those_that_are_checked():
     packages = {each.name for each in SOURCE.iterdir() if (each / "__init__.py").exists()}
     assert _documented_layers() == [line for line in _checked_layers() if line & packages]
-    assert set().union(*_documented_layers()) == packages | {"testing"}
+    assert set().union(*_documented_layers()) == packages
 
 
 def test_modules_stand_in_packages():
-    own = {"__init__.py", "__main__.py", "errors.py", "testing.py"}
+    own = {"__init__.py", "__main__.py", "errors.py"}
     assert {each.name for each in SOURCE.glob("*.py")} == own
 
 

@@ -29,6 +29,7 @@ class TurnStarter(Loop):
     """Starts turns. It is notified of messages, and of runs that end and may free a slot."""
 
     name = "turn_starter"
+    follows_time = True
 
     def __init__(self, store: Store, clock: Clock, tick_ms: int) -> None:
         super().__init__(clock, _MAX_SLEEP_MS)
@@ -43,7 +44,7 @@ class TurnStarter(Loop):
         time = asyncio.get_running_loop().time
         if (pause := self._search_from - time()) > 0:
             await asyncio.sleep(pause)
-        now_ms, began = self.clock.now_ms(), time()
+        now_ms, began, self.follows_time = self.clock.now_ms(), time(), True
         due, next_ms = await self._store.next_turn(now_ms)
         if not due:
             return next_ms
@@ -53,7 +54,7 @@ class TurnStarter(Loop):
         if taken:
             return now_ms
         # They wait for running turns, whose end is notified. Other processes may not be able to notify us.
-        check_ms = now_ms + self._tick_ms
+        check_ms, self.follows_time = now_ms + self._tick_ms, False
         return check_ms if next_ms is None else min(check_ms, next_ms)
 
     def _update(self, session: SessionState) -> SessionUpdate:

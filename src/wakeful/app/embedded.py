@@ -21,7 +21,7 @@ from wakeful.app.jobs import Jobs
 from wakeful.app.launchers import build_launchers, connect_services
 from wakeful.app.overrides import overrides
 from wakeful.app.runs import Runs
-from wakeful.app.tasks import Enqueued, SyncMethods, Task, Tasks, slug_of
+from wakeful.app.tasks import Enqueued, SyncMethods, Task, Tasks, is_defined_again, slug_of
 from wakeful.client.portal import Portal
 from wakeful.client.scheduler import Scheduler
 from wakeful.deliver.deliverer import Deliverer
@@ -253,6 +253,7 @@ class Wakeful:
         *args: Any,
         in_: str | timedelta | float,
         key: str | None = None,
+        unique_for: str | timedelta | float | None = None,
         **kwargs: Any,
     ) -> Enqueued[Any]: ...
     @overload
@@ -263,6 +264,7 @@ class Wakeful:
         *args: Any,
         at: datetime,
         key: str | None = None,
+        unique_for: str | timedelta | float | None = None,
         **kwargs: Any,
     ) -> Enqueued[Any]: ...
     @overload
@@ -272,6 +274,7 @@ class Wakeful:
         /,
         *args: Any,
         key: str,
+        unique_for: str | timedelta | float | None = None,
         **kwargs: Any,
     ) -> Enqueued[Any]: ...
     @overload
@@ -284,6 +287,7 @@ class Wakeful:
         in_: str | timedelta | float | None = None,
         at: datetime | None = None,
         key: str | None = None,
+        unique_for: str | timedelta | float | None = None,
         **kwargs: Any,
     ) -> Enqueued[Any]: ...
     def enqueue(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Enqueued[Any]:
@@ -291,7 +295,8 @@ class Wakeful:
 
         The call is a run as any other: stored, retried, listed. Its arguments are JSON. It is due now, after
         `in_` (text such as `"20m"`, or seconds) or `at` a time. A second call with the same `key` within a
-        day returns the run of the first one. `await app.enqueue(f).result()` is what the function returns.
+        day, or the `unique_for` of the first, returns the run of the first one.
+        `await app.enqueue(f).result()` is what the function returns.
 
         With `connection`, the call is stored in the transaction that you have begun on it: a connection to
         the same database, of asyncpg, psycopg, SQLAlchemy, sqlite3 or aiosqlite. The run exists, and starts,
@@ -345,11 +350,7 @@ class Wakeful:
     def _is_defined_again(self, slug: str, function: Callable[..., object]) -> bool:
         """Return whether a cell of a notebook, or a line at a prompt, defines a declared function anew."""
         known = self._declared.get(slug)
-        if known is None or self.home.loop is None:
-            return False
-        return function.__module__ == "__main__" and _qualified_name(known.function) == _qualified_name(
-            function
-        )
+        return known is not None and self.home.loop is not None and is_defined_again(known.function, function)
 
     # --- start and stop --------------------------------------------------------------------------
 
@@ -564,10 +565,6 @@ def _name_job(document: Mapping[str, object], error: InvalidArgument) -> Invalid
 
 async def _nothing() -> None:
     pass
-
-
-def _qualified_name(function: Callable[..., object]) -> str | None:
-    return getattr(function, "__qualname__", None)
 
 
 def _implements_scheduler(app: Wakeful) -> Scheduler:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import json
 import warnings
@@ -27,6 +28,7 @@ from wakeful.client.scheduler import Scheduler
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job.targets import Function
 from wakeful.launch.function import FunctionLauncher
+from wakeful.launch.port import MAX_OUTPUT
 from wakeful.model import Run
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.idempotency import Reply
@@ -34,7 +36,7 @@ from wakeful.service.jobs.jobs import JobService
 from wakeful.service.model_mapping import run_from_view
 from wakeful.service.services import Services
 from wakeful.store.caller_transaction import PlannedRun, PlanningStore
-from wakeful.store.idempotency import AlreadyPerformed, Keyed
+from wakeful.store.idempotency import KEPT_MS, LONGEST_KEPT_MS, AlreadyPerformed, Keyed
 from wakeful.store.row_mapping import job_from_row, view_of_new_run
 from wakeful.store.rows import RunView
 from wakeful.values.duration import parse_duration
@@ -43,8 +45,10 @@ from wakeful.values.json_value import Json, compact, json_value
 
 R = TypeVar("R")
 
+#: The most bytes of a character. An output is cut before a character that is beyond its limit.
+_LONGEST_CHARACTER: Final = 4
 #: The options of `enqueue`, which no parameter of a function may be named.
-OPTIONS: Final = ("in_", "at", "key")
+OPTIONS: Final = ("in_", "at", "key", "unique_for")
 #: An option that is newer: a function whose parameter has this name is called without the option.
 CONNECTION: Final = "connection"
 
@@ -136,18 +140,23 @@ def read_result(run: Run, function: Callable[..., R]) -> R:
     """Return what the function returned in a run, from its output.
 
     Text and values of JSON come back as they were; text that a function without a return annotation returns
-    is read as JSON if it is JSON.
+    is read as JSON if it is JSON. Raises FailedPrecondition if the output may be a part of the result.
     """
     if run.state != "succeeded":
         why = run.error or run.reason or "no reason is known"
         raise FailedPrecondition(f"run {run.id} of '{run.job}' ended as {run.state}: {why}")
     text = run.output
-    if text is None or _returns_text(function):
+    if text is None:
         return cast(R, text)
-    try:
-        return cast(R, json.loads(text))
-    except ValueError:
-        return cast(R, text)
+    if not _returns_text(function):
+        with contextlib.suppress(ValueError):
+            return cast(R, json.loads(text))
+    if len(text.encode()) > MAX_OUTPUT - _LONGEST_CHARACTER:
+        raise FailedPrecondition(
+            f"the result of run {run.id} of '{run.job}' has {MAX_OUTPUT // 1024} KB or more, and only the "
+            "beginning is kept, as its output; store large results elsewhere, and return where they are"
+        )
+    return cast(R, text)
 
 
 def _returns_text(function: Callable[..., object]) -> bool:
@@ -233,8 +242,19 @@ class Tasks:
         return self._services.store.kind
 
     def register(self, name: str, function: Callable[..., object], options: Mapping[str, Any]) -> None:
-        """Register a function that may have any parameters, with the fields of its job."""
-        self._functions.register(name, function, arguments=True)
+        """Register a function that may have any parameters, with the fields of its job.
+
+        A function that a cell of a notebook defines anew replaces the one of that name.
+        """
+        known = [key for key, task in self._tasks.items() if task.name == name and task.options is not None]
+        again = self._home.loop is not None and any(
+            is_defined_again(self._tasks[key].function, function) for key in known
+        )
+        self._functions.register(name, function, arguments=True, replace=again)
+        if again:
+            for key in known:
+                del self._tasks[key]
+            self._saved.discard(name)
         self._tasks.setdefault(_identify(function), Task(function, name, options))
 
     def name_of(self, function: Callable[..., object]) -> str:
@@ -270,7 +290,7 @@ class Tasks:
                 f"'{task.name}' is declared with a schedule, so its calls take no arguments"
             )
         due_ms = read_due_ms(options["in_"], options["at"], self._services.now_ms())
-        key = options["key"]
+        key = read_key(options["key"], options["unique_for"])
 
         connection = options.get(CONNECTION)
         if connection is not None:
@@ -293,7 +313,7 @@ class Tasks:
         return Enqueued(task.name, start, self._runs, function)
 
     def _enqueue_in_transaction(
-        self, task: Task, arguments: dict[str, Json], due_ms: int | None, key: str | None
+        self, task: Task, arguments: dict[str, Json], due_ms: int | None, key: UniqueKey | None
     ) -> CallSteps[Run]:
         """Store a run of the function in the transaction of the caller.
 
@@ -352,9 +372,9 @@ class Tasks:
             raise _other_target(name)
 
     async def _enqueue(
-        self, task: Task, arguments: dict[str, Json], due_ms: int | None, key: str | None
+        self, task: Task, arguments: dict[str, Json], due_ms: int | None, key: UniqueKey | None
     ) -> str:
-        """Store a run of the function, due at that time, and return its id; with a `key`, once a day."""
+        """Store a run of the function, due at that time, and return its id; with a `key`, once."""
         if task.options is None:
             return await self._trigger(task.name, None, due_ms, key)
         if task.name not in self._saved:
@@ -385,7 +405,7 @@ class Tasks:
         name: str,
         arguments: dict[str, Json] | None,
         due_ms: int | None,
-        key: str | None,
+        key: UniqueKey | None,
         jobs: JobService | None = None,
     ) -> str:
         where, service = self._where, jobs or self._services.jobs
@@ -398,7 +418,7 @@ class Tasks:
             assert run is not None
             return run.id
         reply = await self._services.idempotency.perform(
-            LOCAL, where[0], key, ["enqueue", *where, name], trigger, _reply
+            LOCAL, where[0], key.text, ["enqueue", *where, name], trigger, _reply, kept_ms=key.kept_ms
         )
         return str(json.loads(reply.body)["id"])
 
@@ -480,6 +500,32 @@ def _reply(run: RunView | None) -> Reply:
     return Reply(200, {}, compact({"id": run.id}))
 
 
+class UniqueKey(NamedTuple):
+    """The key of a call, and for how long no other call with it is enqueued."""
+
+    text: str
+    kept_ms: int
+
+
+def read_key(key: str | None, unique_for: str | timedelta | float | None) -> UniqueKey | None:
+    """Return the key of a call, unique for a day or for the window."""
+    if key is None:
+        if unique_for is not None:
+            raise InvalidArgument("unique_for: what is unique is the `key` of a call; give one")
+        return None
+    kept_ms = KEPT_MS if unique_for is None else read_ms(unique_for)
+    if not 0 < kept_ms <= LONGEST_KEPT_MS:
+        raise InvalidArgument("unique_for: give a duration of at most 366 days, such as '1h'")
+    return UniqueKey(key, kept_ms)
+
+
+def is_defined_again(known: Callable[..., object], function: Callable[..., object]) -> bool:
+    """Return whether a cell of a notebook, or a line at a prompt, defines a function anew."""
+    return getattr(function, "__module__", None) == "__main__" and (
+        getattr(known, "__qualname__", None) == getattr(function, "__qualname__", "")
+    )
+
+
 def read_due_ms(in_: str | timedelta | float | None, at: datetime | None, now_ms: int) -> int | None:
     """Return when a call is due: after a duration (text, or seconds), or at a time; None is now."""
     if in_ is not None and at is not None:
@@ -490,12 +536,21 @@ def read_due_ms(in_: str | timedelta | float | None, at: datetime | None, now_ms
         return _check_due(round(at.timestamp() * 1000))
     if in_ is None:
         return None
-    if isinstance(in_, str):
-        return _check_due(now_ms + parse_duration(in_))
-    seconds = in_.total_seconds() if isinstance(in_, timedelta) else in_
+    return _check_due(now_ms + read_ms(in_))
+
+
+def read_ms(duration: str | timedelta | float) -> int:
+    """Return the milliseconds of a duration: text, a timedelta, or seconds.
+
+    >>> read_ms("2h"), read_ms(timedelta(seconds=1)), read_ms(0.5)
+    (7200000, 1000, 500)
+    """
+    if isinstance(duration, str):
+        return parse_duration(duration)
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     if not seconds >= 0:
-        raise InvalidArgument("in_: a call cannot be due in the past; leave it out for now")
-    return _check_due(now_ms + round(min(seconds, LATEST_MS) * 1000))
+        raise InvalidArgument("a duration is text such as '20m', or seconds; it cannot lead into the past")
+    return round(min(seconds, LATEST_MS) * 1000)
 
 
 def _check_due(due_ms: int) -> int:

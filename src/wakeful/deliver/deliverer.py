@@ -76,6 +76,11 @@ class Deliverer(Loop):
         self._on_attempt = on_attempt
         store.listen(self._on_notify)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether deliveries are being sent, or their results are to be written."""
+        return bool(self._sending or self._results)
+
     async def run(self) -> None:
         """Run until cancelled; then give running deliveries a moment, and write their results."""
         try:

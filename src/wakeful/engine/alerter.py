@@ -29,6 +29,7 @@ class Alerter(Loop):
     """
 
     name = "alerter"
+    follows_time = True
 
     def __init__(self, store: Store, clock: Clock, check_ms: int) -> None:
         super().__init__(clock, check_ms)

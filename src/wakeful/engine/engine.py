@@ -175,9 +175,9 @@ class Engine:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no attempt runs, no outcome is unwritten and all loops sleep."""
+        """Whether no attempt runs, no outcome is unwritten, and all loops sleep and have no work."""
         busy = self._worker.in_flight or self._completer.unwritten
-        return not busy and all(loop.is_asleep for loop in self._loops)
+        return not busy and all(loop.is_asleep and not loop.is_busy for loop in self._loops)
 
     @property
     def due_ms(self) -> int | None:

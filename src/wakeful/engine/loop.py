@@ -61,6 +61,11 @@ class Loop:
         """Whether it sleeps and nothing has woken it."""
         return self._sleeper is not None and not self._sleeper.done() and not self._woken
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether work that a step has started is under way; it may last while the loop sleeps."""
+        return False
+
     def report_progress(self) -> None:
         """Report progress. A step that may take long calls it for each of its parts."""
         self.last_step = self._last_end = asyncio.get_running_loop().time()

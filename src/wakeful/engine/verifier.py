@@ -109,6 +109,11 @@ class Verifier(Loop):
         #: the number of checks, by workspace
         self._by_workspace: Counter[str] = Counter()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether checks are under way."""
+        return bool(self._checks)
+
     def stop_run(self, run_id: str) -> None:
         """Stop the check of a run that was cancelled."""
         check = self._checks.get(run_id)

@@ -20,6 +20,7 @@ from wakeful.launch.secrets import Keyring
 from wakeful.service.auth.access import Principal, permit
 from wakeful.store.idempotency import (
     ABANDONED_MS,
+    KEPT_MS,
     AlreadyPerformed,
     Claim,
     InProgress,
@@ -93,16 +94,19 @@ class IdempotencyService:
         request: Sequence[str | bytes],
         operation: KeyedOperation[T],
         render: Callable[[T], Reply],
+        *,
+        kept_ms: int = KEPT_MS,
     ) -> Reply:
         """Perform the operation and return `render` of its result, or the reply of an earlier request.
 
-        `request` identifies the request: the same key with another request is refused.
+        `request` identifies the request: the same key with another request is refused. The reply is kept for
+        the `kept_ms` of the first request.
         """
         check_key(key)
         permit(principal, "read", workspace)  # a key occupies space in the workspace
         own_key, fingerprint = _hash(principal.actor, key), _hash(*request)
         async with self._one_at_a_time(workspace, own_key):
-            return await self._perform(principal, workspace, own_key, fingerprint, operation, render)
+            return await self._perform(principal, workspace, own_key, fingerprint, operation, render, kept_ms)
 
     def read_reply(self, principal: Principal, stored: StoredResponse) -> Reply:
         """Return the reply of an earlier request with the same key, which the store has found."""
@@ -155,6 +159,7 @@ class IdempotencyService:
         fingerprint: str,
         operation: KeyedOperation[T],
         render: Callable[[T], Reply],
+        kept_ms: int,
     ) -> Reply:
         reply: Reply | None = None
 
@@ -166,7 +171,7 @@ class IdempotencyService:
         stored = await self._store.stored_response(workspace, own_key)
         if stored is None:
             try:
-                await operation(keyed=Keyed(workspace, own_key, fingerprint, rendered))
+                await operation(keyed=Keyed(workspace, own_key, fingerprint, rendered, kept_ms))
             except AlreadyPerformed as found:
                 stored = found.response
             except (Unavailable, InProgress):

@@ -25,8 +25,9 @@ from wakeful.errors import FailedPrecondition, InvalidArgument
 S = TypeVar("S")
 T = TypeVar("T", contravariant=True)
 
-#: How long a response is kept.
+#: How long a response is kept, unless its key says another time.
 KEPT_MS: Final = 24 * 3_600_000
+LONGEST_KEPT_MS: Final = 366 * KEPT_MS
 #: Earlier versions inserted the key, without a response, in a transaction of its own. A key that has no
 #: response after this time was abandoned, and is free.
 ABANDONED_MS: Final = 60_000
@@ -44,6 +45,7 @@ class StoredResponse(NamedTuple):
     fingerprint: str
     status: int | None
     body: str
+    #: when the response expires, less `KEPT_MS`: its creation, unless it is kept for another time
     created_ms: int
 
 
@@ -88,15 +90,20 @@ class Keyed(Generic[T]):
     key: str
     fingerprint: str
     render: Callable[[T], tuple[int, str]]
+    #: how long the response is kept
+    kept_ms: int = KEPT_MS
 
     def of(self, result: Callable[[S], T]) -> Keyed[S]:
         """Return the same key for a step; `result` converts the step's result into the operation's."""
         render = self.render
-        return Keyed(self.workspace, self.key, self.fingerprint, lambda step: render(result(step)))
+        return Keyed(
+            self.workspace, self.key, self.fingerprint, lambda step: render(result(step)), self.kept_ms
+        )
 
     def claim(self, now_ms: int) -> StoredResponse:
         """Return the row that marks the operation as in progress."""
-        return StoredResponse(self.workspace, self.key, self.fingerprint, None, "", now_ms)
+        created_ms = now_ms + self.kept_ms - KEPT_MS
+        return StoredResponse(self.workspace, self.key, self.fingerprint, None, "", created_ms)
 
 
 class Claim:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import warnings
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from tests.integration.conftest import SELDOM, NewApp
 from tests.support.waiting import PATIENCE, eventually
 from wakeful import AlreadyExists, FailedPrecondition, Function, InvalidArgument, Launch, Permanent, Wakeful
+from wakeful.testing import Harness
 
 
 def with_functions(new_app: NewApp) -> Wakeful:
@@ -69,6 +71,12 @@ async def test_wrong_arguments_are_refused_at_the_call(new_app: NewApp):
         ):
             with pytest.raises(InvalidArgument, match=wrong):
                 app.enqueue(add, *args, **kwargs)
+
+        for window in ("0s", "400d", -1):
+            with pytest.raises(InvalidArgument):
+                app.enqueue(add, 1, key="once", unique_for=window)
+        with pytest.raises(InvalidArgument, match="`key`"):
+            app.enqueue(add, 1, unique_for="1h", in_="1m")
 
         def takes_key(key: str) -> None: ...
 
@@ -183,3 +191,73 @@ def test_a_sync_program_enqueues_from_threads(new_app: NewApp):
             thread.join(PATIENCE)
         assert app.sync.enqueue(note, 4).result(timeout=PATIENCE) == [4]
         asyncio.run(eventually(lambda: sorted(seen) == [0, 1, 2, 3, 4]))
+
+
+@pytest.mark.parametrize("window", ["10m", None, "3d"])
+async def test_a_key_is_unique_within_its_window(database: str, window: str | None):
+    app = Wakeful("sqlite://", secret_key="a key for tests")
+
+    @app.function()
+    def note(number: int) -> None: ...
+
+    step = {"10m": "5m", None: "12h", "3d": "36h"}[window]
+    async with Harness(app, at="2030-01-01T00:00:00Z", url=database) as harness:
+
+        async def call(number: int, unique_for: str | None = window) -> str:
+            return (await app.enqueue(note, number, key="once", unique_for=unique_for)).id
+
+        first = await call(1)
+        await harness.advance(step)
+        assert await call(2) == first
+        assert await call(2, "1s") == first, "the window of the first call counts"
+        await app.enqueue(note, 0, key="other", unique_for="1h")  # deletes keys that have expired
+        await harness.advance(step)
+        assert await call(3) == first
+        await harness.advance(0.001)
+        seconds = await asyncio.gather(*(call(4) for _ in range(5)))
+        assert len({first, *seconds}) == 2
+        assert [run.payload for run in await harness.enqueued(note)] == [
+            {"number": 1}, {"number": 0}, {"number": 4},
+        ]  # fmt: skip
+
+
+async def test_a_result_that_was_cut_is_an_error(new_app: NewApp):
+    app = new_app()
+
+    @app.function()
+    def text(length: int) -> str:
+        return "ü" * length
+
+    @app.function()
+    def numbers(count: int) -> list[int]:
+        return [7] * count
+
+    async with app:
+        for function, longest in ((text, 8_000), (numbers, 8_000)):
+            assert await app.enqueue(function, longest).result(PATIENCE) == function(longest)
+            run = await app.enqueue(function, 9_000)
+            with pytest.raises(FailedPrecondition, match="16 KB"):
+                await app.enqueue(function, 9_000).result(PATIENCE)
+            assert (await app.runs.wait(run.id)).state == "succeeded"
+
+
+async def test_a_cell_of_a_notebook_defines_a_function_anew(new_app: NewApp):
+    app = new_app()
+
+    def cell(answer: int, attempts: int) -> Callable[[], int]:
+        def work() -> int:
+            return answer
+
+        work.__module__ = "__main__"
+        return app.function(max_attempts=attempts)(work)
+
+    old = cell(1, 2)
+    with pytest.raises(AlreadyExists):
+        cell(0, 2)
+    async with app:
+        assert await app.enqueue(old).result(PATIENCE) == 1
+        new = cell(2, 5)
+        assert await app.enqueue(new).result(PATIENCE) == 2
+        assert (await app.jobs.get("work")).max_attempts == 5
+        with pytest.raises(AlreadyExists):
+            app.function(name="work")(lambda: 3)
