@@ -79,8 +79,8 @@ class Block:
 
     @property
     def port(self) -> int | None:
-        """The port on which the program listens: that of `--port`, or the default of a known program."""
-        if found := re.search(r"--port (\d+)", self.text):
+        """The port of the program: that of `--port` or `--bind`, or the default of a known program."""
+        if found := re.search(r"(?:--port |--bind [\d.]+:)(\d+)", self.text):
             return int(found[1]) or None
         if "wakeful serve" in self.text:
             return SERVER_PORT

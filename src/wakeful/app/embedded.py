@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, NamedTuple, ParamSpec, Self, TypeAlias, TypeVar, Unpack, overload
@@ -33,7 +34,7 @@ from wakeful.engine.tracing_setup import engine_tracing
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, InvalidSchedule, WakefulError
 from wakeful.job.job import Definition
 from wakeful.job.targets import Function
-from wakeful.launch.function import FunctionLauncher
+from wakeful.launch.function import FunctionLauncher, HandlerContext
 from wakeful.launch.secrets import keyring_for
 from wakeful.logs import get_logger
 from wakeful.model.job_fields import JobOptions
@@ -82,6 +83,10 @@ class Wakeful:
     - `config`: concurrency limits and the timing of the engine
     - `grace`: seconds that running work has to finish when the scheduler stops
     - `wait_for_db`: seconds to wait at the start for a database that is unavailable
+    - `handler_context`: returns a context manager in which each call of a function runs, such as
+      `flask_app.app_context`
+    - `connect_on_use`: a call before the start opens the database, and other processes run the jobs: for
+      processes that serve requests and enqueue work
 
     Arguments that are not given come from `settings`, else from the environment (`WAKEFUL_DB`,
     `WAKEFUL_SECRET_KEY`, `WAKEFUL_DEFAULT_TZ` …), else they have their defaults.
@@ -102,6 +107,8 @@ class Wakeful:
         config: EngineConfig | None = None,
         grace: float = 10.0,
         wait_for_db: float | None = None,
+        handler_context: HandlerContext | None = None,
+        connect_on_use: bool = False,
         store: Store | None = None,
         settings: Settings | None = None,
     ) -> None:
@@ -123,7 +130,9 @@ class Wakeful:
         )
         #: the settings that these arguments override
         self.overrides = overrides(self._arguments)
-        self._functions = FunctionLauncher()
+        self._functions = FunctionLauncher(context=handler_context)
+        self._connect_on_use = connect_on_use
+        self._connecting = threading.Lock()
         self._declared: dict[str, _Declared] = {}
         self._task_functions: dict[object, Task] = {}
         self._agent_classes: list[type[Agent]] = []
@@ -153,6 +162,8 @@ class Wakeful:
         self._grace = arguments.grace
         self._ping = settings.ping_url, settings.ping_ms
         self._engine: Engine | None = None
+        #: whether the database is open without an engine
+        self._connected = False
         self._stopping = asyncio.Event()
         #: closes the exporter of traces
         self._tracing = contextlib.AsyncExitStack()
@@ -171,6 +182,8 @@ class Wakeful:
         connect_services(launchers, self.services, self._agent_runtime.launcher)
         #: the event loop that this scheduler runs on
         self.home = Home()
+        if self._connect_on_use:
+            self.home.on_absent = self._connect_on_thread
         self._portal: Portal | None = None
         #: create, change and run jobs
         self.jobs = Jobs(self.services, workspace, agent, self.home)
@@ -356,17 +369,31 @@ class Wakeful:
 
     def __enter__(self) -> Self:
         """Start on a thread of its own, for programs without an event loop."""
-        if self._engine is not None:
+        self._start_on_thread(self._start)
+        return self
+
+    def _start_on_thread(self, start: Callable[[], Coroutine[object, object, None]]) -> None:
+        if self._engine is not None or self._connected:
             raise FailedPrecondition(_STARTED)
         portal = self._portal = Portal(self._stop, "wakeful")
         try:
-            portal.call(self.__aenter__())
+            portal.call(start())
         except BaseException:
             self._portal = None
             portal.close()
             raise
         call_at_exit(self._stop_portal)
-        return self
+
+    def _connect_on_thread(self) -> None:
+        """Open the database on a thread, for calls of this process; another one runs the jobs."""
+        with self._connecting:
+            if self.home.loop is None:
+                self._start_on_thread(self._connect)
+
+    async def _connect(self) -> None:
+        await open_within(self.store, self._wait_for_db)
+        self._connected = True
+        self.home.open()
 
     def __exit__(
         self,
@@ -391,7 +418,7 @@ class Wakeful:
         await self.__aenter__()
 
     async def __aenter__(self) -> Self:
-        if self._engine is not None:
+        if self._engine is not None or self._connected:
             raise FailedPrecondition(_STARTED)
         await open_within(self.store, self._wait_for_db)
         try:
@@ -481,8 +508,8 @@ class Wakeful:
                 portal.close()
 
     async def _stop(self, grace: float | None = None) -> None:
-        if self._engine is not None:
-            engine, self._engine = self._engine, None
+        if self._engine is not None or self._connected:
+            engine, self._engine, self._connected = self._engine, None, False
             self.services.admin.status.engine = None
             self.services.events.shut_down()
             self.services.live.shut_down()
@@ -493,7 +520,8 @@ class Wakeful:
                     with contextlib.suppress(WakefulError):  # it was logged
                         await self.home.settle()
                 finally:  # work that ends in the grace period may still use the scheduler
-                    await engine.stop(round((self._grace if grace is None else grace) * 1000))
+                    if engine is not None:
+                        await engine.stop(round((self._grace if grace is None else grace) * 1000))
 
     def _closing(self) -> contextlib.AsyncExitStack:
         """Return what closes all but the engine. A part that fails or is cancelled keeps no other open."""

@@ -33,6 +33,8 @@ class Home:
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
         self._pid = os.getpid()
+        #: makes a loop for a call that finds none; None: such a call is an error
+        self.on_absent: Callable[[], object] | None = None
         self._saves: set[asyncio.Task[None]] = set()
         self._error: WakefulError | None = None
 
@@ -93,6 +95,8 @@ class Home:
 
     async def run(self, call: Callable[[], Coroutine[object, object, R]]) -> R:
         """Return the result of a call, which runs on the loop of the scheduler."""
+        if self.loop is None and self.on_absent is not None:
+            await asyncio.to_thread(self.on_absent)
         if self.loop is None or self.is_here:
             if self._saves or self._error is not None:
                 await self.settle()
@@ -113,6 +117,8 @@ class HomePortal(Portal):
                 "`app.sync` would block the event loop of this Wakeful; use `await app.…` here, or call it "
                 "in another thread (`asyncio.to_thread`)"
             )
+        if self._home.loop is None and self._home.on_absent is not None:
+            self._home.on_absent()
         return self._home.require_loop()
 
 

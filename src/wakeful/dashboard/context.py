@@ -22,6 +22,7 @@ from wakeful.api.http.compression import may_compress
 from wakeful.api.http.dependencies import current_principal, services_of
 from wakeful.api.http.problems import status_of
 from wakeful.api.http.responses import PAGE_HEADERS
+from wakeful.api.http.root_path import href
 from wakeful.api.http.session_cookie import masked, session_token
 from wakeful.dashboard import formats
 from wakeful.dashboard.regions import RegionCache, region_key, region_names, wanted_position
@@ -61,6 +62,11 @@ class PageRequest:
     position: int = 0
 
     @property
+    def by_session(self) -> bool:
+        """Whether the caller has signed in here, with a key, and not at the host application."""
+        return self.principal.actor.startswith("key:")
+
+    @property
     def theme(self) -> str | None:
         """The theme that the user chose; None: that of the browser."""
         return chosen_theme(self.request)
@@ -92,11 +98,11 @@ class PageRequest:
 
     def url(self, *parts: str, **query: object) -> str:
         """Return the address of a page of the workspace: `page.url("runs", run_id)`."""
-        return _address("/workspaces", self.workspace, parts, query)
+        return _address(href("/workspaces"), self.workspace, parts, query)
 
     def api(self, *parts: str, **query: object) -> str:
         """Return the address of a path of the API in the workspace: `page.api("runs", run_id, "stop")`."""
-        return _address("/api/workspaces", self.workspace, parts, query)
+        return _address(href("/api/workspaces"), self.workspace, parts, query)
 
     def here(self, **query: object) -> str:
         """Return the address of this page with these query parameters changed; None removes one."""
@@ -208,7 +214,7 @@ def _sign_in(request: Request, error: Unauthenticated) -> Response:
     back = requested_path(request)
     if request.headers.get("sec-fetch-site") == "cross-site" and session_token(request) is None:
         return render_page("load_again.html", {"title": "Wakeful", "address": back})
-    return RedirectResponse(f"/sign-in?{urlencode({'next': back})}", 303)
+    return RedirectResponse(f"{href('/sign-in')}?{urlencode({'next': back})}", 303)
 
 
 def error_page(status: int, message: str) -> Response:
@@ -232,7 +238,7 @@ def local_path(text: str | None) -> str:
     ('/workspaces/default/jobs?state=paused', '/', '/')
     """
     if text is None or len(text) > _LONGEST_PATH or not _LOCAL.fullmatch(text):
-        return HOME
+        return href(HOME)
     return text
 
 

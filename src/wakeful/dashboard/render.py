@@ -25,6 +25,7 @@ from starlette.responses import HTMLResponse, Response
 
 from wakeful.api.http.compression import accepts_gzip
 from wakeful.api.http.responses import PAGE_HEADERS
+from wakeful.api.http.root_path import href
 from wakeful.dashboard import charts, formats, icons
 from wakeful.values.package import VERSION
 from wakeful.values.stored_text import clean_text
@@ -74,7 +75,7 @@ def asset_url(name: str) -> str:
     """Return the address of a file."""
     if name not in assets():
         raise LookupError(f"there is no asset {name}")
-    return f"/assets/{version()}/{name}"
+    return href(f"/assets/{version()}/{name}")
 
 
 @router.get("/assets/{asked}/{name}")
@@ -109,7 +110,7 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.filters.update(formats.FILTERS, with_code=with_code)
-    made.globals.update(asset=asset_url, charts=charts, icons=icons, version=VERSION)
+    made.globals.update(href=href, asset=asset_url, charts=charts, icons=icons, version=VERSION)
     # A global, not an import of each template: a region is rendered without the rest of its template.
     made.globals["ui"] = made.get_template("macros.html").module
     return made

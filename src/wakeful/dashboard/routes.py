@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from wakeful.api.http.dependencies import current_principal
+from wakeful.api.http.root_path import href
 from wakeful.dashboard import pages
 from wakeful.dashboard.context import PageDep, PageRoute, page_router
 from wakeful.dashboard.render import router as static_files
@@ -29,7 +30,7 @@ async def start(request: Request) -> Response:
     workspace = principal.workspace or (
         last if last.isascii() and last.replace("-", "").isalnum() else "default"
     )
-    return RedirectResponse(f"/workspaces/{workspace}/", 303)
+    return RedirectResponse(href(f"/workspaces/{workspace}/"), 303)
 
 
 _unknown = page_router()

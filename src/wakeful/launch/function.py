@@ -12,6 +12,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -26,6 +27,9 @@ from wakeful.run.outcome import AwaitingCallback, Failed, Outcome, Skipped, Succ
 from wakeful.run.verification import Verdict
 from wakeful.values.duration import LONGEST
 from wakeful.values.json_value import Json
+
+#: Returns the context manager of a call. A coroutine function enters it with `async with` if it can be.
+HandlerContext = Callable[[], AbstractContextManager[object] | AbstractAsyncContextManager[object]]
 
 #: A function that can be registered: `async def f(run)`, `async def f()`, `def f(run)`, `def f()`.
 Function = Callable[..., object]
@@ -76,7 +80,8 @@ class FunctionLauncher:
     kind = "function"
     default_timeout_ms = DEFAULT_TIMEOUT_MS
 
-    def __init__(self, threads: int = DEFAULT_THREADS) -> None:
+    def __init__(self, threads: int = DEFAULT_THREADS, *, context: HandlerContext | None = None) -> None:
+        self._context = context
         self._functions: dict[str, _Registered] = {}
         self._capabilities: Mapping[str, int] = {}
         #: called when another function is registered
@@ -152,6 +157,8 @@ class FunctionLauncher:
         try:
             if not awaited:
                 value = await self._in_thread(function, takes_run, run)
+            elif self._context is not None:
+                value = await self._await_in_context(function, takes_run, run, self._context())
             elif takes_run:
                 value = await function(run)
             else:
@@ -191,11 +198,23 @@ class FunctionLauncher:
         try:
             if not awaited:
                 return read(await self._in_thread(function, takes_run, run))
+            if self._context is not None:
+                return read(await self._await_in_context(function, takes_run, run, self._context()))
             return read(await (function(run) if takes_run else function()))
         except Permanent as error:
             return Failed(truncate(error.message), permanent=True)
         except BaseException as error:  # a caller that cancels this does not read the result
             return _failure(run, name, error)
+
+    async def _await_in_context(
+        self, function: Callable[..., Any], takes_run: bool, run: Launch, context: Any
+    ) -> object:
+        call = partial(function, run) if takes_run else function
+        if hasattr(context, "__aenter__"):
+            async with context:
+                return await call()
+        with context:
+            return await call()
 
     async def _in_thread(self, function: Function, takes_run: bool, run: Launch) -> object:
         if self._threads is None:
@@ -209,7 +228,10 @@ class FunctionLauncher:
                 reason="it was stopped or timed out, but a thread cannot be stopped: it runs on",
             )
 
-        value = await self._threads.run((lambda: function(run)) if takes_run else function, warn_abandoned)
+        call: Callable[[], object] = partial(function, run) if takes_run else function
+        if self._context is not None:
+            call = partial(_call_in_context, call, self._context)
+        value = await self._threads.run(call, warn_abandoned)
         # A function may return a coroutine, such as a lambda around an `async def`.
         return await value if isinstance(value, Awaitable) else value
 
@@ -220,6 +242,11 @@ class FunctionLauncher:
             reason="not_registered",
             counted=False,
         )
+
+
+def _call_in_context(call: Callable[[], object], context: Callable[[], Any]) -> object:
+    with context():
+        return call()
 
 
 def _outcome(value: object) -> Outcome:

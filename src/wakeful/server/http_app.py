@@ -117,6 +117,16 @@ def create_app(services: Services, *, ready: Ready | None = None, direct: bool =
     return app
 
 
+def end_streams(app: FastAPI) -> None:
+    """End event streams, waiting claims and RPC connections, which would delay the end of the process."""
+    services: Services = app.state.services
+    services.events.shut_down()
+    services.live.shut_down()
+    services.runs.pull.shut_down()
+    connections: connection.Connections = app.state.connections
+    connections.shut_down()
+
+
 def _add_routes(app: FastAPI, router: APIRouter) -> None:
     """Add the routes as they are: `include_router` builds each again, which takes 0.1 s per app.
 

@@ -34,12 +34,11 @@ from wakeful.server.acceptor import (
     raise_open_file_limit,
     socket_url,
 )
-from wakeful.server.http_app import create_app
+from wakeful.server.http_app import create_app, end_streams
 from wakeful.server.http_protocol import HttpProtocol
 from wakeful.server.processes.child import Child, SupervisorLink
 from wakeful.server.processes.metrics import MetricsExchange
 from wakeful.server.service_manager import ServiceManager
-from wakeful.service.services import Services
 from wakeful.settings import PREFIX, Settings
 from wakeful.values.process_share import current_share
 
@@ -171,11 +170,11 @@ class Listening:
 
     def __init__(self, app: FastAPI, settings: Settings, shared: socket.socket | None = None) -> None:
         self._config = _config(app, settings)
-        self._services = cast(Services, app.state.services)
-        self._connections = cast(Connections, app.state.connections)
+        self._app = app
         self._socket = shared or bound_socket(settings)
         limit = connection_limit(settings)
-        self._server = _Server(self._config, self._socket, limit, self._connections, shared is not None)
+        connections = cast(Connections, app.state.connections)
+        self._server = _Server(self._config, self._socket, limit, connections, shared is not None)
         #: the URL of the server
         self.url = socket_url(self._socket, settings)
         self._task: asyncio.Task[None] | None = None
@@ -200,10 +199,7 @@ class Listening:
     def stop(self) -> None:
         """Stop accepting, and end after the requests in progress; a second call ends at once."""
         self._server.stop()
-        self._services.events.shut_down()  # otherwise event streams and waiting claims would block the stop
-        self._services.live.shut_down()
-        self._services.runs.pull.shut_down()
-        self._connections.shut_down()
+        end_streams(self._app)
 
     async def wait_ended(self) -> None:
         """Wait for the end."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Final, cast
 
@@ -18,6 +19,7 @@ from fastapi import Depends, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
+from starlette.requests import HTTPConnection
 
 from wakeful.api.http.problems import Malformed
 from wakeful.api.http.schemas import SCHEMAS
@@ -25,12 +27,16 @@ from wakeful.api.http.session_cookie import CSRF, SAFE_METHODS, check_change, se
 from wakeful.errors import InvalidArgument, Unauthenticated
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.connections import OpenUse
+from wakeful.service.auth.keys import PREFIX
 from wakeful.service.auth.web_sessions import csrf_token
 from wakeful.service.services import Services
 from wakeful.values.json_value import MAX_DEPTH, is_deeper
 
 #: The header with the run that makes the call.
 RUN_ID: Final = "x-wakeful-run-id"
+#: The name in the scope of a request to a mounted app: returns the user that the host authenticated, or None.
+HOST_USER: Final = "wakeful.host_user"
+HostUser = Callable[[], Awaitable[Principal | None]]
 #: The levels of a body: those of a value that is stored, and some around it.
 _LEVELS: Final = MAX_DEPTH + 10
 #: The workspace for which a request is counted, in its state; the middleware counts it no longer.
@@ -117,7 +123,10 @@ async def current_principal(request: Request) -> Principal:
 async def _authenticate(request: Request) -> Principal:
     """Return the principal of a request, which may be over meanwhile: it is not counted here."""
     bearer = bearer_of(request)
-    if bearer is None:
+    user = await host_user(request, bearer)
+    if user is not None:
+        principal = _check_user(request, user, bearer)
+    elif bearer is None:
         principal = await _session_principal(request)
     else:
         principal = await services_of(request).auth.keys.authenticate(
@@ -127,9 +136,29 @@ async def _authenticate(request: Request) -> Principal:
     return principal
 
 
+async def host_user(connection: HTTPConnection, bearer: str | None) -> Principal | None:
+    """Return the user that the host application authenticated; None: nobody, or an API key is sent."""
+    authenticate: HostUser | None = connection.scope.get(HOST_USER)
+    if authenticate is None or (bearer is not None and bearer.startswith(PREFIX)):
+        return None
+    return await authenticate()
+
+
+def _check_user(request: Request, user: Principal, bearer: str | None) -> Principal:
+    """Return a user of the host. A browser may send its credential by itself, unless that is a bearer token.
+
+    A change then carries the CSRF token of the user. It is no secret: only a page of this host can send it.
+    """
+    if bearer is None and request.method not in SAFE_METHODS:
+        check_change(request, user.actor, request.headers.get(CSRF))
+    request.state.csrf = csrf_token(user.actor)
+    return replace(user, address=address_of(request), run_id=request.headers.get(RUN_ID))
+
+
 async def open_use(request: Request, end: Callable[[], object]) -> OpenUse:
     """Call `end` when the key or session of the request has ended; Unauthenticated: it has already."""
-    credential = bearer_of(request) or session_token(request) or ""
+    # Each request of a user of the host is checked by itself.
+    credential = bearer_of(request) or session_token(request) or f"request {id(request)}"
     return await services_of(request).auth.open_uses.add(credential, partial(_authenticate, request), end)
 
 

@@ -20,6 +20,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from wakeful.api.http.root_path import route_path
+
 #: Takes the request and the results of the dependencies before it; returns an argument.
 _Get = Callable[[Request, list[Any]], object]
 _Handlers = Mapping[Any, Callable[[Request, Any], Any]]
@@ -203,8 +205,8 @@ class DirectRoutes:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
         found = None
-        if scope["type"] == "http" and not scope["query_string"] and not scope.get("root_path"):
-            found = self.find(scope["method"], scope["path"])
+        if scope["type"] == "http" and not scope["query_string"]:
+            found = self.find(scope["method"], route_path(scope))
         if found is None:
             await self._app(scope, receive, send)
             return

@@ -11,6 +11,7 @@ from fastapi import Depends, Header, Request
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import CurrentPrincipal, services_of
+from wakeful.api.http.root_path import route_path
 from wakeful.service.auth.access import Principal
 from wakeful.service.idempotency import KeyedOperation, Reply
 
@@ -108,7 +109,13 @@ Once = Annotated[OnceRequest, Depends(_once_request)]
 async def _identity(request: Request) -> tuple[str | bytes, ...]:
     """Return what a repeated request must have in common with the first: also the attributes of an event."""
     events = [f"{name}: {value}" for name, value in request.headers.items() if name.startswith("ce-")]
-    return (request.method, request.url.path, request.url.query, await request.body(), *sorted(events))
+    return (
+        request.method,
+        route_path(request.scope),
+        request.url.query,
+        await request.body(),
+        *sorted(events),
+    )
 
 
 def _reply(response: Response) -> Reply:

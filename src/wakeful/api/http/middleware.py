@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from wakeful.api.http.compression import compressing
 from wakeful.api.http.dependencies import IN_PROGRESS
 from wakeful.api.http.problems import TooLarge, body_limit, internal_problem, problem
+from wakeful.api.http.root_path import route_path, use_root_path
 from wakeful.engine.tracing import incoming_traceparent
 from wakeful.errors import PermissionDenied
 from wakeful.logs import get_logger
@@ -52,6 +53,7 @@ class RequestMiddleware:
             await self._app(scope, receive, send)
             return
         began = time.perf_counter()
+        use_root_path(scope)
         method = scope["method"]
         if method == "HEAD":
             scope, receive, send = _as_get(scope, send)
@@ -109,7 +111,7 @@ class RequestMiddleware:
 
 def _check_site(scope: Scope, headers: Headers) -> None:
     """Refuse a request for another host, or from a page of another site; see `service.auth.origins`."""
-    path = scope["path"]
+    path = route_path(scope)
     if path in _QUIET:  # probes use the address, from within the network
         return
     origins = cast(Services, scope["app"].state.services).auth.origins

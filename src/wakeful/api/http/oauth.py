@@ -11,6 +11,7 @@ from typing import Final
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
+from wakeful.api.http.root_path import route_path
 from wakeful.errors import NotFound
 
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
@@ -37,7 +38,7 @@ def challenge(request: Request) -> str:
     scheme = 'Bearer realm="wakeful"'
     if _issuer(request) is None:
         return scheme
-    resource = _MCP if request.url.path == _MCP else ""
+    resource = _MCP if route_path(request.scope) == _MCP else ""
     return f'{scheme}, resource_metadata="{_base(request)}{WELL_KNOWN}{resource}"'
 
 

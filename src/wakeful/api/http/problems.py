@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from wakeful.api.http.oauth import challenge
+from wakeful.api.http.root_path import route_path
 from wakeful.errors import FailedPrecondition, InvalidArgument, ItemError, ResourceExhausted, WakefulError
 from wakeful.job.policy import DAY_MS
 from wakeful.logs.redaction import redact
@@ -171,7 +172,7 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     own_detail = error.detail if error.detail != HTTPStatus(error.status_code).phrase else None
     detail = own_detail or _DETAILS.get(error.status_code, error.detail)
     headers = {"Allow": _allowed(request)} if error.status_code == 405 else error.headers
-    if error.status_code == 405 and request.url.path.startswith(_HOOKS):
+    if error.status_code == 405 and route_path(request.scope).startswith(_HOOKS):
         detail, headers = _NOT_POST, {"Allow": "POST", "Referrer-Policy": "no-referrer"}
     return problem(error.status_code, detail, path=request.url.path, headers=headers)
 

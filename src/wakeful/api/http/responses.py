@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from wakeful.api.http.problems import PROBLEM_JSON
+from wakeful.api.http.root_path import href
 from wakeful.values.json_value import Json, compact
 from wakeful.values.stored_text import clean_text
 
@@ -109,7 +110,7 @@ def location_of(*parts: str) -> str:
     >>> location_of("acme", "runs", "7")
     '/api/workspaces/acme/runs/7'
     """
-    return "/api/workspaces/" + "/".join(quote(part, safe="") for part in parts)
+    return href("/api/workspaces/") + "/".join(quote(part, safe="") for part in parts)
 
 
 def ref(schema: str) -> dict[str, str]:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
+from wakeful.api.http.root_path import root_path
 from wakeful.errors import PermissionDenied
 from wakeful.service.auth.web_sessions import csrf_token
 from wakeful.settings import PREFIX
@@ -22,6 +23,8 @@ from wakeful.settings import PREFIX
 COOKIE: Final = "wakeful_session"
 #: Browsers accept this prefix only with `Secure`, `Path=/` and no `Domain`, from this host itself.
 HOST_PREFIX: Final = "__Host-"
+#: The same for a path of the host: other applications on it do not get the cookie.
+SECURE_PREFIX: Final = "__Secure-"
 CSRF: Final = "x-wakeful-csrf"
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -118,7 +121,9 @@ def _public_url(request: HTTPConnection) -> str:
 
 
 def _name(request: HTTPConnection) -> str:
-    return HOST_PREFIX + COOKIE if is_https(request) else COOKIE
+    if not is_https(request):
+        return COOKIE
+    return (SECURE_PREFIX if root_path() else HOST_PREFIX) + COOKIE
 
 
 def _set(response: Response, request: HTTPConnection, value: str, max_age_s: int) -> None:
@@ -126,7 +131,7 @@ def _set(response: Response, request: HTTPConnection, value: str, max_age_s: int
         _name(request),
         value,
         max_age=max_age_s,
-        path="/",
+        path=root_path() or "/",
         secure=is_https(request),
         httponly=True,
         samesite="strict",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from dataclasses import replace
 from functools import partial
 from typing import Final, cast
 
@@ -18,7 +19,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
-from wakeful.api.http.dependencies import RUN_ID
+from wakeful.api.http.dependencies import RUN_ID, host_user
 from wakeful.api.rpc.cron import METHODS
 from wakeful.api.rpc.frames import (
     Params,
@@ -85,6 +86,8 @@ class RpcConnection:
         self._services = services
         self._address = socket.client.host if socket.client else None
         self._token: str | None = None
+        #: whether the host application of a mounted app has authenticated the client
+        self._by_host = False
         #: the run that makes the calls
         self._run_id = socket.headers.get(RUN_ID)
         #: messages are sent one at a time
@@ -140,7 +143,8 @@ class RpcConnection:
             self._token = token.strip()
         elif tokens:
             self._token = tokens[0]
-        if self._token is not None:
+        self._by_host = await host_user(self._socket, self._token) is not None
+        if self._token is not None or self._by_host:
             try:
                 principal = await self._principal()
             except Unauthenticated as error:
@@ -148,7 +152,7 @@ class RpcConnection:
             self._slot = self._services.auth.connection_limits.acquire(
                 "rpc", principal.actor, principal.workspace
             )
-            await self._watch_key(self._token)
+            await self._watch_key(None if self._by_host else self._token)
             return
         self._slot = self._services.auth.connection_limits.acquire("rpc")
         try:
@@ -162,14 +166,21 @@ class RpcConnection:
 
     async def _principal(self) -> Principal:
         """Return the principal of the present key."""
+        if self._by_host:
+            user = await host_user(self._socket, None)
+            if user is None:
+                raise Unauthenticated("the user has signed out; sign in again")
+            return replace(user, address=self._address, run_id=self._run_id)
         if self._token is None:
             raise Unauthenticated("authenticate first: call the method 'auth' with a token")
         return await self._services.auth.keys.authenticate(self._token, self._address, self._run_id)
 
-    async def _watch_key(self, token: str) -> None:
-        """Close the connection when its key ends, after the present request."""
+    async def _watch_key(self, token: str | None) -> None:
+        """Close the connection when its key ends, or its user signs out, after the present request."""
         before, authenticate = self._use, self._services.auth.keys.authenticate
-        self._use = await self._services.auth.open_uses.add(token, partial(authenticate, token), self._end)
+        check = self._principal if token is None else partial(authenticate, token)
+        credential = token or f"connection {id(self)}"
+        self._use = await self._services.auth.open_uses.add(credential, check, self._end)
         if before is not None:
             before.close()
 
@@ -191,7 +202,7 @@ class RpcConnection:
         if self._listener is not None:  # its events were those of the previous principal
             await self._unsubscribe()
         await self._watch_key(token)
-        self._token = token
+        self._token, self._by_host = token, False
         return {"role": principal.role, "workspace": principal.workspace, "agentId": principal.agent}
 
     # --- requests --------------------------------------------------------------------------------

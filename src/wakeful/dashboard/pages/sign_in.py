@@ -6,13 +6,14 @@ Both are plain forms, which work without JavaScript. The key is sent once and no
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from wakeful.api.http.dependencies import ServicesDep, address_of
 from wakeful.api.http.problems import Malformed, status_of
+from wakeful.api.http.root_path import href
 from wakeful.api.http.session_cookie import (
     CSRF,
     check_change,
@@ -31,14 +32,21 @@ from wakeful.service.services import Services
 
 SIGN_IN: Final = "/sign-in"
 SIGN_OUT: Final = "/sign-out"
+#: The name in the scope of a request to a mounted app: the address of the host's own sign-in page.
+HOST_SIGN_IN: Final = "wakeful.host_sign_in"
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 
 @router.get(SIGN_IN)
 async def show_sign_in(request: Request, services: ServicesDep) -> Response:
-    """Ask for a key."""
-    return await _form(request, services, local_path(request.query_params.get("next")))
+    """Ask for a key, or send the browser to the sign-in page of the host."""
+    back = local_path(request.query_params.get("next"))
+    host_page: str | None = request.scope.get(HOST_SIGN_IN)
+    if host_page is not None:
+        mark = "&" if "?" in host_page else "?"
+        return RedirectResponse(f"{host_page}{mark}{urlencode({'next': back})}", 303)
+    return await _form(request, services, back)
 
 
 @router.post(SIGN_IN)
@@ -63,7 +71,7 @@ async def sign_in(request: Request, services: ServicesDep) -> Response:
 @router.post(SIGN_OUT)
 async def sign_out(request: Request, services: ServicesDep) -> Response:
     """End the session; with the field `everywhere`, all sessions of its key."""
-    token, response = session_token(request), RedirectResponse(SIGN_IN, 303)
+    token, response = session_token(request), RedirectResponse(href(SIGN_IN), 303)
     if token is None:
         return response
     fields = await _form_fields(request)

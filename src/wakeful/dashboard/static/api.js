@@ -2,17 +2,19 @@
 
 const meta = (name) => document.querySelector(`meta[name="${name}"]`)?.content ?? "";
 
+// The path of the host below which the dashboard is: this file is at ROOT/assets/VERSION/api.js.
+export const root = new URL("../..", import.meta.url).pathname.replace(/\/$/, "");
 export const workspace = meta("workspace");
 export const role = meta("role");
 
 // The path of the API in this workspace: api("runs", id, "stop").
 export function path(...parts) {
-  return `/api/workspaces/${[workspace, ...parts].map(encodeURIComponent).join("/")}`;
+  return `${root}/api/workspaces/${[workspace, ...parts].map(encodeURIComponent).join("/")}`;
 }
 
 // The path of a page in this workspace.
 export function page(...parts) {
-  return `/workspaces/${[workspace, ...parts].map(encodeURIComponent).join("/")}${parts.length ? "" : "/"}`;
+  return `${root}/workspaces/${[workspace, ...parts].map(encodeURIComponent).join("/")}${parts.length ? "" : "/"}`;
 }
 
 export class ApiError extends Error {
@@ -49,7 +51,7 @@ export async function request(method, url, body, { headers = {}, signal, raw } =
     }
   }
   if (response.status === 401) {
-    location.assign(`/sign-in?next=${encodeURIComponent(location.pathname + location.search)}`);
+    location.assign(`${root}/sign-in?next=${encodeURIComponent(location.pathname + location.search)}`);
   }
   if (!response.ok) throw new ApiError(response.status, value ?? {});
   const result = value ?? {};

@@ -1,5 +1,7 @@
 // The frame of every page: menu on a phone, theme, and form filters.
 
+import { root } from "./api.js";
+
 export function startShell() {
   const button = document.querySelector("[data-menu]");
   const navigation = document.getElementById("navigation");
@@ -23,10 +25,10 @@ export function startShell() {
 }
 
 export function toggleTheme() {
-  const root = document.documentElement;
-  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.dataset.theme = dark ? "light" : "dark";
-  document.cookie = `wakeful_theme=${root.dataset.theme}; path=/; max-age=31536000; samesite=strict`;
+  const { dataset } = document.documentElement;
+  const dark = dataset.theme ? dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  dataset.theme = dark ? "light" : "dark";
+  document.cookie = `wakeful_theme=${dataset.theme}; path=${root}/; max-age=31536000; samesite=strict`;
 }
 
 export function signOut() {

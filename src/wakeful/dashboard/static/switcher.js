@@ -1,6 +1,6 @@
 // The menu with other workspaces, for keys of all workspaces: loaded when it opens, searched while typing.
 
-import { get, workspace } from "./api.js";
+import { get, root, workspace } from "./api.js";
 import { element } from "./dialogs.js";
 
 const SHOWN = 20;
@@ -15,9 +15,9 @@ export default function switcher(menu) {
     const query = new URLSearchParams({ prefix: search.value.trim(), limit: SHOWN });
     let content;
     try {
-      const found = await get(`/api/workspaces?${query}`);
+      const found = await get(`${root}/api/workspaces?${query}`);
       content = found.workspaces.map(({ name }) => {
-        const link = element("a", { className: "button", href: `/workspaces/${encodeURIComponent(name)}/`, textContent: name });
+        const link = element("a", { className: "button", href: `${root}/workspaces/${encodeURIComponent(name)}/`, textContent: name });
         if (name === workspace) link.setAttribute("aria-current", "true");
         return link;
       });

@@ -1,5 +1,7 @@
 // Relative times that stay correct, and absolute times in the zone of the viewer.
 
+import { root } from "./api.js";
+
 const UNITS = [["d", 86400000], ["h", 3600000], ["m", 60000], ["s", 1000]];
 export const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const absolute = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
@@ -17,7 +19,7 @@ export function relative(ms, now = Date.now()) {
 
 export function startTimes() {
   // The server counts "today" in this zone.
-  document.cookie = `wakeful_tz=${zone}; path=/; max-age=31536000; samesite=strict`;
+  document.cookie = `wakeful_tz=${zone}; path=${root}/; max-age=31536000; samesite=strict`;
   update(document);
   setInterval(() => update(document), 1000);
   document.addEventListener("wakeful:replaced", (event) => update(event.target));

@@ -1,7 +1,7 @@
 // Save a workspace, or create one.
 
 import { toastLater } from "./actions.js";
-import { request } from "./api.js";
+import { request, root } from "./api.js";
 
 export default function workspace(form) {
   const problem = form.querySelector("[data-problem]");
@@ -17,7 +17,7 @@ export default function workspace(form) {
         if (exists) throw new Error(`There is a workspace '${name}' already.`);
         await request("PUT", path, {});
         toastLater(`The workspace '${name}' is created`);
-        location.assign(`/workspaces/${encodeURIComponent(name)}/workspace`);
+        location.assign(`${root}/workspaces/${encodeURIComponent(name)}/workspace`);
         return;
       }
       const changed = changes(form);
