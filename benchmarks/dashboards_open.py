@@ -147,9 +147,10 @@ def match_of(words: str, changes: dict[str, Any]) -> float | None:
     return found
 
 
-def together(fetched_at: float, wait: float, ahead: float) -> float:
+def together(fetched_at: float, wait: float, ahead: float, part: float) -> float:
     """Return when a page may fetch again. As `together` in live.js."""
-    shared = (fetched_at + wait + ahead + _SPREAD_S) // wait * wait - ahead
+    begin = part * wait - ahead
+    shared = (fetched_at + wait + _SPREAD_S - begin) // wait * wait + begin
     return max(shared, fetched_at + _FETCH_S)
 
 
@@ -164,6 +165,8 @@ class Dashboard:
     random: random.Random
     regions: dict[str, str] = field(default_factory=dict)
     dirty: dict[str, float] = field(default_factory=dict)
+    #: equal for equal pages, as `phaseOf` in live.js
+    part: float = 0.0
     fetched_at: float = -1e9
     ahead_s: float = 0.0
     after: str = "0"
@@ -187,6 +190,7 @@ class Dashboard:
         self.busy = _INEXACT_S / _FETCH_S if is_list else 1.0
         self.fetched_at = asyncio.get_running_loop().time()
         self.after = parser.after
+        self.part = random.Random(self.path).random()
         return parser.after
 
     async def stay_open(self, after: str) -> None:
@@ -224,7 +228,10 @@ class Dashboard:
             await self.wake.wait()
             now = asyncio.get_running_loop().time()
             wait = min(min(self.dirty.values()) * self.busy, _INEXACT_S)
-            at = max(together(self.fetched_at, wait, self.ahead_s), now) + self.random.random() * _SPREAD_S
+            at = (
+                max(together(self.fetched_at, wait, self.ahead_s, self.part), now)
+                + self.random.random() * _SPREAD_S
+            )
             await asyncio.sleep(at - now)
             is_busy = at - self.fetched_at < 2 * _FETCH_S * self.busy
             self.busy = min(self.busy * _BUSY_FACTOR, _INEXACT_S / _FETCH_S) if is_busy else 1.0

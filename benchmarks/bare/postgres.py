@@ -41,7 +41,8 @@ async def postgres_floor(url: str, jobs: int, batch: int, now_ms: int) -> float:
     async def end(db: Any, tell: object) -> None:
         once, now = sql.numbers([1] * len(runs)), sql.numbers([now_ms] * len(runs))
         no_code = sql.numbers([None] * len(runs))
-        await db.fetchrow(sql.SUCCEED, WORKER, ",".join([run.id for run in runs]), once, now, now, no_code)
+        ids = ",".join([run.id for run in runs])
+        await db.fetchrow(sql.SUCCEED, WORKER, False, ids, once, now, now, no_code)
 
     try:
         await pool.read(lambda db: db.fetchval("SELECT 1"))

@@ -34,6 +34,7 @@ let fetchAt = 0;
 let fetchedAt = -Infinity;
 let aheadMs = 0; // how far the clock of the server is ahead of performance.now()
 let busy = 1; // how much longer than FETCH_MS a page waits that changes all the time
+const phase = phaseOf(opened);
 
 export function startLive() {
   if (!workspace) return;
@@ -200,10 +201,20 @@ function schedule() {
 }
 
 // When a page may fetch again. Pages that change all the time fetch at the multiples of their wait on the clock of
-// the server, so that equal pages share one response. The spread allows for events that arrive late.
-export function together(fetchedAt, wait, ahead = aheadMs) {
-  const shared = Math.floor((fetchedAt + wait + ahead + SPREAD_MS) / wait) * wait - ahead;
+// the server, so that equal pages share one response; other pages at another part of it, so that the server does not
+// render all pages at once. The spread allows for events that arrive late.
+export function together(fetchedAt, wait, ahead = aheadMs, part = phase) {
+  const begin = part * wait - ahead;
+  const shared = Math.floor((fetchedAt + wait + SPREAD_MS - begin) / wait) * wait + begin;
   return Math.max(shared, fetchedAt + FETCH_MS);
+}
+
+// A number from 0 to 1 that is the same for equal addresses, and spread evenly over different ones.
+export function phaseOf(address) {
+  let hash = 0x811c9dc5;
+  for (const character of address) hash = Math.imul(hash ^ character.codePointAt(0), 0x01000193) >>> 0;
+  hash = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b) >>> 0;
+  return ((hash ^ (hash >>> 13)) >>> 0) / 2 ** 32;
 }
 
 async function fetchDirty() {

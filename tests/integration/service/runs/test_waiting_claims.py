@@ -13,6 +13,7 @@ from tests.support.waiting import PATIENCE, eventually
 from wakeful import Wakeful
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.runs import claim_hub
+from wakeful.service.runs.pull import spread_wait_s
 from wakeful.store.claim_requests import ClaimRequest
 
 #: How many claims wait.
@@ -150,3 +151,10 @@ async def test_a_claim_whose_time_is_over_ends_before_its_turn(app: Wakeful):
     app.services.runs.pull.shut_down()
     async with asyncio.timeout(PATIENCE):
         assert await asyncio.gather(*waiting) == [[]] * MANY
+
+
+def test_long_waits_that_begin_together_do_not_end_together() -> None:
+    waits = [spread_wait_s(15_000) for _ in range(200)]
+    assert all(12 <= wait <= 15 for wait in waits)
+    assert max(sum(at <= wait < at + 0.3 for wait in waits) for at in (12, 12.9, 13.8, 14.7)) < 60
+    assert spread_wait_s(2_000) == 2  # a short one is as long as it is asked for
