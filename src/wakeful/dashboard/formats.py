@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -12,6 +13,13 @@ from zoneinfo import ZoneInfo, available_timezones
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
+#: The units of distances, each with the distance from which the next one is used; also in static/time.js.
+_DISTANCES: Final = (
+    ("s", 1_000, 60_000),
+    ("min", 60_000, 3_600_000),
+    ("h", 3_600_000, 172_800_000),
+    ("d", 86_400_000, math.inf),
+)
 
 #: The word for each state of a run.
 STATES: Final[Mapping[str, str]] = {
@@ -174,21 +182,23 @@ def clock(ms: int, tz: str | None = None) -> str:
 
 
 def relative(ms: int | None, now_ms: int) -> str:
-    """Return how far an instant is away.
+    """Return how far an instant is away, rounded to one unit.
 
-    >>> relative(61_000, 0), relative(0, 7_200_000), relative(0, 500)
-    ('in 1 m', '2 h ago', 'now')
+    >>> relative(61_000, 0), relative(0, 7_140_000), relative(3_599_000, 0), relative(0, 500)
+    ('in 1 min', '2 h ago', 'in 1 h', 'now')
+    >>> relative(None, 0), relative(0, 172_800_000)
+    ('–', '2 d ago')
     """
     if ms is None:
         return "–"
     away = abs(ms - now_ms)
     if away < 1_000:
         return "now"
-    for unit, size in _UNITS:
-        if away >= size:
-            text = f"{away // size} {unit}"
-            return f"in {text}" if ms > now_ms else f"{text} ago"
-    return "now"
+    unit, size = next(
+        (unit, size) for unit, size, end in _DISTANCES if (away + size // 2) // size * size < end
+    )
+    text = f"{(away + size // 2) // size} {unit}"
+    return f"in {text}" if ms > now_ms else f"{text} ago"
 
 
 def trigger_word(trigger: str) -> str:

@@ -2,19 +2,17 @@
 
 import { root } from "./api.js";
 
-const UNITS = [["d", 86400000], ["h", 3600000], ["m", 60000], ["s", 1000]];
+// Each unit with the distance from which the next one is used, as in formats.py.
+const DISTANCES = [["s", 1000, 60000], ["min", 60000, 3600000], ["h", 3600000, 172800000], ["d", 86400000, Infinity]];
 export const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const absolute = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
 export function relative(ms, now = Date.now()) {
   const away = Math.abs(ms - now);
-  for (const [unit, size] of UNITS) {
-    if (away >= size) {
-      const text = `${Math.floor(away / size)} ${unit}`;
-      return ms > now ? `in ${text}` : `${text} ago`;
-    }
-  }
-  return "now";
+  if (away < 1000) return "now";
+  const [unit, size] = DISTANCES.find(([, size, end]) => Math.round(away / size) * size < end);
+  const text = `${Math.round(away / size)} ${unit}`;
+  return ms > now ? `in ${text}` : `${text} ago`;
 }
 
 export function startTimes() {
