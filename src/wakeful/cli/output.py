@@ -246,13 +246,14 @@ def compact(value: object) -> str:
 
 
 def first_line(text: str | None, longest: int = 72) -> str:
-    """Return the first line of a text, cut to `longest` characters.
+    """Return the first line of a text, cut to `longest` characters; whole where stdout is no terminal.
 
-    >>> first_line("no answer\\nTraceback …"), first_line("a" * 100, 5)
-    ('no answer', 'aaaa…')
+    >>> first_line("no answer\\nTraceback …")
+    'no answer'
     """
     line = next(iter((text or "").strip().splitlines()), "")
-    return line if len(line) <= longest else line[: longest - 1] + "…"
+    cut = len(line) > longest and sys.stdout.isatty()
+    return line[: longest - 1] + "…" if cut else line
 
 
 def field_lines(fields: Mapping[str, tuple[Json, Json]]) -> Iterator[RenderableType]:
@@ -263,8 +264,7 @@ def field_lines(fields: Mapping[str, tuple[Json, Json]]) -> Iterator[RenderableT
 
 
 def _short_text(value: Json) -> str:
-    text = escape(compact(value)).plain
-    return text if len(text) <= 120 else text[:119] + "…"
+    return first_line(escape(compact(value)).plain, 120)
 
 
 def full_name(agent: str, name: str) -> str:

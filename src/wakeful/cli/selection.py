@@ -168,8 +168,18 @@ def confirm(s: CliSession, verb: str, only: Filter, jobs: Sequence[JobIdShape], 
     if yes:
         s.out.say(Text(sentence, "dim"))
         return True
-    if not sys.stdin.isatty() or not sys.stderr.isatty():
+    if not can_ask():
         raise InvalidArgument(f"{sentence}; there is no terminal to confirm it: add --yes")
+    return ask(s, sentence)
+
+
+def can_ask() -> bool:
+    """Return whether someone at a terminal can answer a question."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def ask(s: CliSession, sentence: str) -> bool:
+    """Ask whether to do what the sentence says, and return the answer."""
     if _ask(f"{sentence}; continue? [y/N] "):
         return True
     s.out.say(Text("nothing was changed", "yellow"))

@@ -13,7 +13,7 @@ import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeVar, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from wakeful.client.tls import ClientTls
 from wakeful.errors import (
@@ -78,7 +78,7 @@ class Connection:
         key_source: str = "",
         run_id: str | None = None,
     ) -> None:
-        self.url = url.rstrip("/")
+        self.url = url.strip().rstrip("/")
         self.key = key
         #: where the key comes from and what to do if it is refused, in words
         self.key_source = key_source
@@ -97,6 +97,7 @@ class Connection:
         loop = asyncio.get_running_loop()
         session = self._sessions.get(loop)
         if session is None:
+            check_address(self.url)
             self._forget_ended_loops()
             headers = {"Accept": "application/json"}
             if self.key:
@@ -239,13 +240,35 @@ class Connection:
         if isinstance(error, TimeoutError):
             return Unavailable(f"{self.url} did not respond within {timeout:g} s; try again later")
         if isinstance(error, aiohttp.InvalidURL):
-            return InvalidArgument(
-                f"'{self.url}' is not the address of a server; give one such as http://127.0.0.1:9253"
-            )
+            return _no_address(self.url)
         return Unavailable(
             f"no response from {self.url}: {_cause(error)}; start a server with `wakeful serve`, or set "
             "WAKEFUL_URL to its address"
         )
+
+
+def check_address(url: str) -> None:
+    """Raise InvalidArgument for a text that cannot be the address of a server.
+
+    >>> check_address("https://wakeful.example/base")
+    >>> check_address("127.0.0.1:9253")
+    Traceback (most recent call last):
+    wakeful.errors.InvalidArgument: '127.0.0.1:9253' is not the address of a server; ...
+    """
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # of the port, or of an IPv6 address
+        valid = False
+    if not valid or parts.query or parts.fragment or any(each.isspace() for each in url):
+        raise _no_address(url)
+
+
+def _no_address(url: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"'{url}' is not the address of a server; set WAKEFUL_URL or --server to one such as "
+        "http://127.0.0.1:9253"
+    )
 
 
 class WorkspaceConnection:

@@ -9,7 +9,9 @@ from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
-from starlette.routing import BaseRoute, Match
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
 from wakeful.api.http import (
@@ -36,6 +38,7 @@ from wakeful.api.http.schemas.enums import named
 from wakeful.api.http.worker_app import NO_TELEMETRY, Ready, health_router, metrics_router
 from wakeful.api.rpc import connection
 from wakeful.dashboard import routes as dashboard
+from wakeful.errors import NotFound
 from wakeful.service.services import Services
 from wakeful.values.json_value import camel
 from wakeful.values.package import VERSION
@@ -110,6 +113,8 @@ def create_app(services: Services, *, ready: Ready | None = None, direct: bool =
     app.router.routes.extend(others)
     if find_spec("mcp") is not None:  # wakeful[mcp]
         import_module("wakeful.api.mcp.http").mount(app)
+    else:
+        app.router.routes.append(Route("/mcp", _refuse_mcp, methods=["GET", "POST"], include_in_schema=False))
     if direct:
         app.add_middleware(DirectRoutes, routes=app.router.routes, handlers=app.exception_handlers)
     app.add_middleware(RequestMiddleware)
@@ -125,6 +130,10 @@ def end_streams(app: FastAPI) -> None:
     services.runs.pull.shut_down()
     connections: connection.Connections = app.state.connections
     connections.shut_down()
+
+
+async def _refuse_mcp(request: Request) -> Response:
+    raise NotFound("this server has no MCP: its operator installs the extra 'mcp' of Wakeful and restarts it")
 
 
 def _add_routes(app: FastAPI, router: APIRouter) -> None:

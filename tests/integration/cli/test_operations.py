@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -129,6 +131,69 @@ def test_dead_letters_are_grouped_and_filtered(machine: Machine, receiver: str):
     of_cause = machine.wakeful("dead-letters", "--cause", "http 500", "--job", "bad", "--json").json
     assert [run["job"] for run in of_cause["deadLetters"]] == ["bad", "bad"]
     assert machine.wakeful("dead-letters", "--groups", "--cause", "x").code == 2
+
+
+@pytest.mark.parametrize("verb", ["discard", "replay"])
+def test_a_terminal_asks_before_all_dead_letters_are_settled(machine: Machine, receiver: str, verb: str):
+    options = (*SELDOM, "--max-attempts", "1", "--agent", f"all-{verb}")
+    for job in ("bad", "bad", "worse"):
+        machine.wakeful("add", job, *options, "--url", f"{receiver}/500")
+        machine.wakeful("run", f"all-{verb}/{job}", "--wait")
+
+    def left() -> int:
+        found = machine.wakeful("dead-letters", "--agent", f"all-{verb}", "--json").json
+        return len(found["deadLetters"])
+
+    for answer in ("n", ""):
+        asked = machine.on_a_terminal(verb, "--all", "--agent", f"all-{verb}", typed=f"{answer}\n")
+        said = " ".join(asked.out.split())
+        question = f"{verb}s 3 dead letters of agent all-{verb}: all-{verb}/bad (2), all-{verb}/worse (1)"
+        assert f"{question}; continue? [y/N]" in said
+        assert (asked.code, left()) == (1, 3)
+
+    machine.wakeful("pause", "--agent", f"all-{verb}", "--yes")
+    done = machine.on_a_terminal(verb, "--all", "--agent", f"all-{verb}", typed="y\n")
+    assert (done.code, f"3 {verb}" in done.out) == (0, True)
+
+
+def test_all_dead_letters_are_settled_without_a_question_in_a_pipe_and_with_yes(
+    machine: Machine, receiver: str
+):
+    options = (*SELDOM, "--max-attempts", "1", "--agent", "unasked")
+    machine.wakeful("add", "bad", *options, "--url", f"{receiver}/500")
+    for settle in (machine.process, machine.on_a_terminal):
+        machine.wakeful("run", "unasked/bad", "--wait")
+        yes = ["--yes"] if settle == machine.on_a_terminal else []
+        done = settle("discard", "--all", "--agent", "unasked", *yes)
+        assert (done.code, "1 discarded" in done.out, "continue?" in done.out) == (0, True, False)
+
+
+def test_errors_in_a_table_are_whole_in_a_pipe_and_cut_on_a_terminal(machine: Machine):
+    name = "a-host-whose-name-is-so-long-that-the-error-has-more-characters-than-a-column.invalid"
+    machine.wakeful(
+        "add", "lost", *SELDOM, "--max-attempts", "1", "--agent", "long", "--url", f"http://{name}/"
+    )
+    machine.wakeful("run", "long/lost", "--wait")
+    assert name in machine.process("dead-letters", "--agent", "long").out
+    shown = machine.on_a_terminal("dead-letters", "--agent", "long", columns=300).out
+    assert name not in shown
+    assert "…" in shown
+
+
+def test_a_running_server_is_backed_up(machine: Machine, tmp_path: Path):
+    machine.wakeful("add", "kept", *SELDOM, "--url", "https://example.com/hook")
+    source, copy = machine.home / "a.db", tmp_path / "copy.db"
+    done = machine.wakeful("backup", str(copy), "--db", str(source), "--json")
+    assert done.code == 0
+    assert done.json["bytes"] == copy.stat().st_size
+    assert Path(done.json["keyFile"]).read_bytes() == Path(f"{source}.key").read_bytes()
+    with closing(sqlite3.connect(copy)) as db:
+        assert db.execute("SELECT count(*) FROM jobs WHERE name = 'kept'").fetchone() == (1,)
+
+    again = machine.wakeful("backup", str(copy), WAKEFUL_DB=f"sqlite:///{source}")
+    assert (again.code, "replaces no file" in again.err) == (5, True)
+    other = machine.on_a_terminal("backup", str(tmp_path / "b.db"), "--db", str(source)).out
+    assert "b.db.key decrypts the webhook secrets" in " ".join(other.split())
 
 
 def test_matches_behind_empty_pages_are_listed(machine: Machine, monkeypatch: pytest.MonkeyPatch):

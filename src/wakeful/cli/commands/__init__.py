@@ -47,7 +47,34 @@ MODULES: Final = (
     "admin",
     "usage",
     "doctor",
+    "backup",
+    "about",
 )
+
+_DELETE: Final = "`wakeful delete NAME` deletes a job"
+_SHOW: Final = "`wakeful show NAME` shows a job, and `wakeful runs RUN` a run"
+_RUN: Final = "`wakeful run NAME` runs a job now"
+#: Words of other command lines, each with the command that does the same here.
+_HINTS: Final = {
+    **dict.fromkeys(("rm", "remove", "del"), _DELETE),
+    **dict.fromkeys(("get", "describe", "info", "inspect"), _SHOW),
+    **dict.fromkeys(
+        ("logs", "log"), "`wakeful runs NAME` shows the runs of a job, and `wakeful tail` follows all runs"
+    ),
+    **dict.fromkeys(("ls", "ps", "jobs"), "`wakeful list` shows the jobs"),
+    **dict.fromkeys(("create", "new", "schedule"), "`wakeful add NAME --schedule '0 9 * * *'` adds a job"),
+    **dict.fromkeys(("update", "set", "change"), "`wakeful edit NAME` changes a job"),
+    **dict.fromkeys(("enable", "unpause"), "`wakeful resume NAME` resumes a job"),
+    **dict.fromkeys(("disable", "suspend"), "`wakeful pause NAME` pauses a job"),
+    **dict.fromkeys(("trigger", "exec", "fire"), _RUN),
+    "start": f"{_RUN}, and `wakeful serve` starts a server",
+    "server": "`wakeful serve` starts a server",
+    "kill": "`wakeful stop RUN` stops a running run",
+    "retry": "`wakeful replay RUN` runs a dead letter again",
+    "next": "`wakeful preview NAME` shows the next ticks of a job",
+    "login": "set WAKEFUL_URL and WAKEFUL_KEY; `wakeful open` signs in to the dashboard",
+    "dump": "`wakeful backup FILE` backs up the database",
+}
 
 
 def load(module: str) -> MutableMapping[str, Command]:
@@ -91,6 +118,13 @@ class LazyGroup(HelpGroup):
     def __init__(self, **settings: object) -> None:
         super().__init__(**{**settings, "commands": None})  # type: ignore[arg-type]
         self.commands = LazyCommands()
+
+    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
+        """Return the command; the error for a word of another command line names the one to use."""
+        word = args[0]
+        if word in _HINTS and not ctx.resilient_parsing:
+            ctx.fail(f"there is no command '{word}': {_HINTS[word]}")
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Context) -> list[str]:
         """Return the names of the commands."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable
 from typing import Annotated, Final
 
@@ -13,8 +14,9 @@ from wakeful.cli import exit_codes
 from wakeful.cli.arguments import Limit, OfJob, now_ms
 from wakeful.cli.commands.run import follow, run_exit_code
 from wakeful.cli.concurrency import full_page
-from wakeful.cli.output import first_line
+from wakeful.cli.output import escape, first_line, full_name
 from wakeful.cli.pages import RUNS
+from wakeful.cli.selection import ask, can_ask
 from wakeful.cli.session import CliSession, command
 from wakeful.cli.tables import Column, ResourceTable
 from wakeful.client.types import (
@@ -31,6 +33,9 @@ RunIds = Annotated[
     list[str] | None, typer.Argument(metavar="RUN", help="run ids from `wakeful dead-letters`")
 ]
 All = Annotated[bool, typer.Option("--all", help="all dead letters, or all of --agent")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="with --all: do not ask on a terminal")]
+#: How many jobs a question lists.
+_SHOWN: Final = 5
 
 
 def register(app: typer.Typer) -> None:
@@ -94,6 +99,7 @@ def register(app: typer.Typer) -> None:
         wait: Annotated[
             bool, typer.Option("--wait", "-w", help="wait for the run to finish; for one run only")
         ] = False,
+        yes: Yes = False,
     ) -> int:
         """Run dead letters again, each as a new run with the same idempotency key."""
         chosen = _choose_runs(ids, all_, "replay")
@@ -101,6 +107,8 @@ def register(app: typer.Typer) -> None:
             if wait:
                 raise InvalidArgument("--wait works for one run only")
             if chosen is None:
+                if not await _confirm_all(s, "replay", yes=yes):
+                    return exit_codes.NOT_DONE
                 done = await s.out.wait_for(s.client.replay_all(s.agent))
             else:
                 done = await s.out.wait_for(s.client.replay_dead_letters({"ids": chosen}))
@@ -121,10 +129,12 @@ def register(app: typer.Typer) -> None:
         ),
         panel=_PANEL,
     )
-    async def discard(s: CliSession, ids: RunIds = None, all_: All = False) -> None:
+    async def discard(s: CliSession, ids: RunIds = None, all_: All = False, yes: Yes = False) -> int:
         """Remove runs from the dead letters. They stay failed."""
         chosen = _choose_runs(ids, all_, "discard")
         if chosen is None:
+            if not await _confirm_all(s, "discard", yes=yes):
+                return exit_codes.NOT_DONE
             done = await s.out.wait_for(s.client.discard_all(s.agent))
         elif len(chosen) == 1:  # this endpoint reports why a run cannot be discarded
             await s.out.wait_for(s.client.discard_run(chosen[0]))
@@ -132,12 +142,33 @@ def register(app: typer.Typer) -> None:
         else:
             done = await s.out.wait_for(s.client.discard_dead_letters({"ids": chosen}))
         s.out.show({"discarded": done}, Text(f"{len(done)} discarded", "green"))
+        return exit_codes.OK
 
 
 def _choose_runs(ids: list[str] | None, all_: bool, verb: str) -> list[str] | None:
     if bool(ids) == all_:
         raise InvalidArgument(f"give run ids or --all: `wakeful {verb} RUN`, or `wakeful {verb} --all`")
     return None if all_ else ids
+
+
+async def _confirm_all(s: CliSession, verb: str, *, yes: bool) -> bool:
+    """Return whether to go on with all dead letters. On a terminal, say how many of which jobs, and ask.
+
+    Without a terminal nothing is asked: scripts rely on that.
+    """
+    if yes or not can_ask():
+        return True
+    found = await s.out.wait_for(s.client.group_dead_letters(agent=s.agent))
+    if not found["groups"]:
+        return True
+    counts: Counter[str] = Counter()
+    for group in found["groups"]:
+        counts[full_name(group["agentId"], group["job"] or "—")] += group["count"]
+    names = ", ".join(f"{escape(name).plain} ({number})" for name, number in counts.most_common(_SHOWN))
+    more = f" and {plural(len(counts) - _SHOWN, 'other job')}" if len(counts) > _SHOWN else ""
+    number = f"more than {found['counted']:,}" if found["more"] else f"{found['counted']:,}"
+    agent = " of all agents" if s.agent is None else f" of agent {s.agent}"
+    return ask(s, f"{verb}s {number} dead letters{agent}: {names}{more}")
 
 
 GROUPS: Final = ResourceTable[DeadLetterGroupShape](

@@ -180,5 +180,16 @@ COMMANDS: Final = (
         "Server",
         "Check the server, its database and the work that waits, and say what to do.",
     ),
+    IndexEntry(
+        "backup", "backup", "Server", "Back up the database to a new file, also while servers use it."
+    ),
+    IndexEntry("help", "about", "Command line", "Show the help of a command, as `--help` after it does."),
+    IndexEntry("version", "about", "Command line", "Show the version of this command line, and of Python."),
+    IndexEntry(
+        "completion",
+        "about",
+        "Command line",
+        "Print the script that completes commands, options and job names in a shell.",
+    ),
     # generated: end
 )

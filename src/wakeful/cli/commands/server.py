@@ -25,6 +25,7 @@ from wakeful.client.types import (
 )
 from wakeful.errors import FailedPrecondition
 from wakeful.values.json_value import Json
+from wakeful.values.package import install_command
 
 
 def register(app: typer.Typer) -> None:
@@ -77,7 +78,7 @@ def register(app: typer.Typer) -> None:
         The key of an agent determines the agent; with any other key, set --agent. Logs go to stderr.
         """
         if find_spec("mcp") is None:
-            raise FailedPrecondition("the MCP library is not installed: pip install 'wakeful[mcp]'")
+            raise FailedPrecondition(f"the MCP library is not installed: {install_command('mcp')}")
         from wakeful.api.mcp.stdio import serve_stdio
         from wakeful.logs.setup import configure
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -451,3 +452,15 @@ async def test_an_agent_sees_its_own_instances_and_sends_signals_to_them(new_app
         async with over_http(operator, "?agent=report") as admin:
             shown = await admin("instance", instance="eu", agentId="report")
             assert shown["instance"]["state"] == {"count": 2}
+
+
+async def test_a_server_without_the_library_says_what_its_operator_installs(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "mcp", None)  # as if it were not installed
+    async with new_app() as app, served(app) as operator:
+        for method in ("GET", "POST"):
+            async with operator.session.request(method, f"{operator.url}/mcp") as response:
+                problem = await response.json(content_type=None)
+            assert (response.status, problem["code"]) == (404, "not-found")
+            assert "the extra 'mcp'" in problem["detail"]
