@@ -96,3 +96,9 @@ def test_every_page_is_in_the_navigation():
     nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2])
     actual = set(re.findall(r"[\w/-]+\.md", str(nav)))
     assert actual == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+
+
+def test_the_index_names_every_how_to_page():
+    named = {link.partition("#")[0] for link in links(DOCS / "how-to/index.md")}
+
+    assert {page.name for page in (DOCS / "how-to").glob("*.md")} - named == {"index.md"}
