@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
+from wakeful.app.arguments import engine_config
 from wakeful.app.embedded import Wakeful
 from wakeful.app.home import Done, running_loop
 from wakeful.app.tasks import read_ms
@@ -28,7 +29,6 @@ from wakeful.client.portal import Portal, blocking
 from wakeful.engine.engine import EngineConfig
 from wakeful.errors import FailedPrecondition
 from wakeful.model import Run
-from wakeful.run.planning import Limits
 from wakeful.store.port import Store
 from wakeful.store.sqlite import SqliteStore
 from wakeful.testing.clock import MovableClock
@@ -78,12 +78,15 @@ class Harness:
                 log.setLevel(logging.ERROR)
             self.clock.attach(lambda: _Advance(self.run_due))
             stack.callback(self.clock.detach)
+            given = self.app._arguments
+            config = engine_config(given.config, given.effective_settings())
             arguments = replace(
-                self.app._arguments,
+                given,
                 store=await self._store(stack),
                 secret_key="secret of tests",
                 allow_private_targets=True,
-                config=EngineConfig(limits=Limits(lead_ms=0)),
+                # Its own lanes; without a lead, a run is not recorded before its time.
+                config=EngineConfig(lanes=config.lanes, limits=config.limits._replace(lead_ms=0)),
             )
             self.app._use(arguments)
             stack.callback(self.app._use)

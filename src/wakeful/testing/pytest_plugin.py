@@ -19,8 +19,13 @@ if TYPE_CHECKING:
     from wakeful.testing.receivers import ChatEndpoint, WebhookReceiver
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     """Declare the option that names a PostgreSQL server."""
+    # pytest compiles all modules of a package that has a plugin anew, for their `assert`: two seconds, and
+    # at each start where no bytecode is written. None of ours is a test.
+    marked = getattr(pluginmanager.rewrite_hook, "_must_rewrite", None)
+    if isinstance(marked, set):
+        marked.discard("wakeful")
     text = "a PostgreSQL server for `wakeful_harness`, which creates databases on it; else SQLite"
     parser.getgroup("wakeful").addoption("--wakeful-url", metavar="URL", help=text)
 

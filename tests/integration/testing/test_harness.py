@@ -8,7 +8,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from wakeful import Agent, Delay, FailedPrecondition, InvalidArgument, SetState, Signal, Wakeful, on
+from wakeful import (
+    Agent,
+    Delay,
+    EngineConfig,
+    FailedPrecondition,
+    InvalidArgument,
+    SetState,
+    Signal,
+    Wakeful,
+    on,
+)
 from wakeful.testing import Harness, MovableClock, WebhookReceiver
 
 START = "2030-01-01T00:00:00Z"
@@ -253,3 +263,25 @@ async def test_the_turn_of_a_session_begins_when_its_debounce_is_over():
             await harness.advance("1h")
             (run,) = await harness.app.runs.of("writer").list()
             assert run.started_at == datetime(2030, 1, 1, 0, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("by_argument", [True, False])
+async def test_the_program_keeps_its_lanes(monkeypatch: pytest.MonkeyPatch, by_argument: bool):
+    if not by_argument:
+        monkeypatch.setenv("WAKEFUL_LANE_URGENT", "1")
+    config = EngineConfig(lanes={"urgent": 1}) if by_argument else None
+    app = Wakeful("sqlite://", secret_key="a key for tests", config=config)
+    running: list[int] = []
+
+    @app.function(lane="urgent")
+    async def work() -> int:
+        running.append(1)
+        await asyncio.sleep(0.01)
+        most = len(running)
+        running.pop()
+        return most
+
+    async with Harness(app, at=START) as harness:
+        for _ in range(3):
+            await app.enqueue(work)
+        assert [run.output for run in await harness.enqueued(work)] == ["1", "1", "1"]

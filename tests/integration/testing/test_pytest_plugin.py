@@ -110,6 +110,20 @@ def test_a_run_without_the_fixtures_imports_nothing(tmp_path: Path):
     assert imported == [line for line in plain.stdout.splitlines() if "IMPORTED" in line]
 
 
+def test_modules_of_an_installed_package_are_not_compiled_anew(tmp_path: Path):
+    installed = tmp_path / "installed" / "wakeful-0.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: wakeful\nVersion: 0\n")
+    (installed / "entry_points.txt").write_text("[pytest11]\nwakeful = wakeful.testing.pytest_plugin\n")
+    (installed / "RECORD").write_text("wakeful/__init__.py,,\nwakeful/cron/__init__.py,,\n")
+    (tmp_path / "test_loader.py").write_text(
+        "def test_loader():\n    import wakeful.cron\n    print('LOADER', wakeful.cron.__spec__.loader)\n"
+    )
+    ended = run_pytest(tmp_path, "-s", "-p", "no:schemathesis", PYTHONPATH=str(installed.parent))
+    assert "1 passed" in ended.stdout, ended.stdout + ended.stderr
+    assert "SourceFileLoader" in ended.stdout
+
+
 def run_pytest(directory: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run pytest in a directory as a user does: no setting of this project applies."""
     environment = {
