@@ -42,14 +42,18 @@ _SHAPES: Final = {
 _EXTRA_TIMEOUTS: Final = {
     "claim_runs": "(wait_ms or 0) / 1000",
     "create_jobs": "300",
+    "delete_instance": "30",
     "delete_jobs": "300",
     "pause_jobs": "300",
     "resume_jobs": "300",
     "run_jobs": "300",
+    "start_instances": "300",
     "test_channel": "30",
     "test_target": "30",
     "verify_audit": "600",
 }
+#: Parameters of paths that are any text.
+_PARTS: Final = {"{instance}": "instance_to_path(instance)"}
 #: When a response may have no content, if it may not always.
 _OPTIONAL: Final = {"run_job": 'mode == "due"'}
 _KINDS: Final = {"string": "str", "integer": "int", "boolean": "bool", "number": "float"}
@@ -64,6 +68,7 @@ from wakeful.client.types import (
 {shapes}
 )
 from wakeful.model import Page
+from wakeful.values.instance_names import instance_to_path
 from wakeful.values.json_value import Json
 
 
@@ -98,7 +103,10 @@ def _method(verb: str, path: str, operation: Schema, schemas: Schema) -> Iterato
     ]
     query = [each for each in parameters.values() if each["in"] == "query"]
     keywords = [f"{_argument(each['name'])}: {_type(each['schema'])} | None = None" for each in query]
-    call = [f'"{verb}"', *(each[1:-1] if each.startswith("{") else f'"{each}"' for each in parts)]
+    call = [
+        f'"{verb}"',
+        *(_PARTS.get(each, each[1:-1]) if each.startswith("{") else f'"{each}"' for each in parts),
+    ]
     if query:
         pairs = ", ".join(f'"{each["name"]}": {_argument(each["name"])}' for each in query)
         call.append(f"query={{{pairs}}}")

@@ -19,6 +19,7 @@ from wakeful.job.job import check_slug
 from wakeful.run.instances import MAX_DELAY_ID
 from wakeful.signal.signals import Signal, check_text
 from wakeful.values.duration import LONGEST, parse_duration
+from wakeful.values.instance_names import check_instance
 from wakeful.values.json_value import Json, quote
 
 
@@ -232,7 +233,7 @@ def _recipient(to: object) -> Recipient | tuple[str, str] | None:
     if to is None or isinstance(to, Recipient):
         return to
     if isinstance(to, tuple | list) and len(to) == 2 and all(isinstance(part, str) for part in to):
-        return check_slug(to[0], "to: agent"), check_slug(to[1], "to: instance")
+        return check_slug(to[0], "to: agent"), check_instance(to[1], "to: instance")
     raise InvalidArgument(
         f"Emit: to is {quote(to)}; write to=SELF or to=('agent', 'instance'), or leave it out to send it out"
     )

@@ -29,6 +29,7 @@ from wakeful.document import Defaults
 from wakeful.errors import InvalidArgument
 from wakeful.run.instances import DIRECTIVE_REFUSED, ScheduleChange, Send, schedule_job_name
 from wakeful.signal.signals import Signal
+from wakeful.values.instance_names import instance_to_source
 from wakeful.values.instants import utc_datetime
 from wakeful.values.json_value import quote
 
@@ -115,7 +116,7 @@ def read_returned(value: object) -> Returned:
 
 def instance_source(workspace: str, agent: str, instance: str) -> str:
     """Return the `source` of signals that an instance sends."""
-    return f"/workspaces/{workspace}/agents/{agent}/instances/{instance}"
+    return f"/workspaces/{workspace}/agents/{agent}/instances/{instance_to_source(instance)}"
 
 
 def effects(

@@ -25,7 +25,15 @@ from wakeful.launch.function import DEFAULT_THREADS, error_text
 from wakeful.launch.port import Launch, truncate
 from wakeful.launch.user_code import isolate
 from wakeful.logs import get_logger
-from wakeful.run.instances import BLOCKED, DIRECTIVE_REFUSED, JOB_SIGNAL, AgentClass, InstanceLimits, Send
+from wakeful.run.instances import (
+    BLOCKED,
+    DIRECTIVE_REFUSED,
+    JOB_SIGNAL,
+    AgentClass,
+    InstanceLimits,
+    Send,
+    current_instance,
+)
 from wakeful.run.outcome import Failed, Handled, Outcome, Succeeded
 from wakeful.signal.signals import Signal
 from wakeful.values.clock import Clock
@@ -254,6 +262,7 @@ class AgentLauncher:
         memory = Memory(run.memory)
         context = Context(run, entry.instance, signal, self._clock, state.value, memory, registered.dedupe_ms)
         arguments = (signal, context)[: handler.arguments]
+        token = current_instance.set(run.instance_id)
         try:
             value = await self._invoker.call(
                 getattr(entry.object, handler.name),
@@ -273,6 +282,8 @@ class AgentLauncher:
             raise
         except BaseException as error:
             return _log_failure(run, error, handler.name)
+        finally:
+            current_instance.reset(token)
         stores = any(isinstance(each, SetState) for each in returned.directives)
         if not stores and self._unsaved.find(registered, handler.name, state.value, state.text):
             log.warning("handler.state_unsaved", **run.log_fields, handler=handler.name, error=_UNSAVED)

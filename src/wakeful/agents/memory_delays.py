@@ -89,7 +89,9 @@ class MemoryDelays:
         if not found or found[0].attempt != attempt or found[0].state != "succeeded":
             return not found or found[0].attempt != attempt or found[0].state != "running"
         agent_class = await self._store.agent_class(workspace, send.agent)
-        if agent_class is not None:
+        own = await self._store.instance(workspace, send.agent, send.instance)
+        # Of an instance that was deleted, there is none, or a new one that did not ask for it.
+        if agent_class is not None and own is not None and own.row.created_ms <= (found[0].finished_ms or 0):
             arrival = signal_run(
                 agent_class,
                 send.instance,

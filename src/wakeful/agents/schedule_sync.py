@@ -23,7 +23,7 @@ from wakeful.engine.loop import Loop
 from wakeful.errors import FailedPrecondition, InvalidArgument, Unavailable
 from wakeful.job.job import Definition, JobRecord, ScheduleKey
 from wakeful.logs import get_logger
-from wakeful.run.instances import AgentClass, schedule_job_name
+from wakeful.run.instances import CLOSED, AgentClass, schedule_job_name
 from wakeful.run.job_transitions import CANCELLED_BY_AGENT, WAKEFUL, edit_job, schedule_job
 from wakeful.store.instances import INSTANCES_TOPIC, InstanceChange, InstanceFilter, InstanceRow, InstanceRule
 from wakeful.store.port import Store
@@ -186,7 +186,7 @@ def sync_rule(name: str, declared: DeclaredSchedules, now_ms: int) -> InstanceRu
     agent_class = declared.agent_class
 
     def rule(row: InstanceRow | None, jobs: Sequence[JobRow]) -> InstanceChange | None:
-        if row is None or row.status == "stopped" or row.schedules_version > agent_class.version:
+        if row is None or row.status in CLOSED or row.schedules_version > agent_class.version:
             return None
         diff = converge(row.id, name, jobs, declared, now_ms)
         new = row._replace(schedules_hash=declared.hash, schedules_version=agent_class.version)

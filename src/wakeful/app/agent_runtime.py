@@ -18,10 +18,9 @@ from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.job.start_rules import Requirement, agent_requirement, can_take
 from wakeful.logs import get_logger
 from wakeful.service.services import Services
+from wakeful.store.instances import UNLOAD_TOPIC
 
 A = TypeVar("A", bound=type[Agent])
-
-_HIBERNATE = "hibernate:"
 
 log = get_logger("wakeful.app")
 
@@ -132,8 +131,8 @@ class AgentRuntime:
         return AgentSettings(context.defaults, context.active)
 
     def _on_topic(self, topic: str) -> None:
-        if topic.startswith(_HIBERNATE):
-            self.launcher.hibernate(topic.removeprefix(_HIBERNATE))
+        if topic.startswith(UNLOAD_TOPIC):
+            self.launcher.hibernate(topic.removeprefix(UNLOAD_TOPIC))
 
 
 class _StateTypes:

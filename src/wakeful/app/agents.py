@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, overload
 
 from wakeful.app.home import Home, at_home
 from wakeful.app.jobs import plain_fields
+from wakeful.app.runs import Runs
 from wakeful.client.admin import Agents as ClientAgents
-from wakeful.client.instances import SignalLike, check_state
+from wakeful.client.instances import SignalLike, check_state, read_states
 from wakeful.errors import FailedPrecondition
-from wakeful.model import AgentInfo, InstanceInfo, InstanceStatus, MessageReceipt, Page, Run, SessionInfo
+from wakeful.model import (
+    AgentInfo,
+    InstanceInfo,
+    InstanceStatus,
+    MessageReceipt,
+    Page,
+    Run,
+    SessionInfo,
+    StartedInstances,
+)
 from wakeful.model.codec import JsonObject, from_json
 from wakeful.run.instances import DEFAULT_INSTANCE
 from wakeful.run.instances import InstanceStatus as StatusName
@@ -28,6 +38,7 @@ from wakeful.service.serializers import (
     SESSIONS,
     serialize_agent,
     serialize_saved_agent,
+    serialize_started,
 )
 from wakeful.service.services import Services
 from wakeful.signal.signals import Signal
@@ -113,10 +124,33 @@ class Agents(ClientAgents):
     # --- instances -------------------------------------------------------------------------------
 
     async def start(
-        self, name: str, id: str = DEFAULT_INSTANCE, *, state: Mapping[str, object] | None = None
+        self,
+        name: str,
+        id: str = DEFAULT_INSTANCE,
+        *,
+        state: Mapping[str, object] | None = None,
+        replace: bool = False,
     ) -> InstanceInfo:
         check_state(state)
-        return _instance(await self._services.agents.instances.start(*self._at(name, id), state=state))
+        manage = self._services.agents.instances
+        return _instance(await manage.start(*self._at(name, id), state=state, replace=replace))
+
+    async def start_many(
+        self,
+        name: str,
+        ids: Iterable[str] | Mapping[str, Mapping[str, object] | None],
+        *,
+        replace: bool = False,
+    ) -> StartedInstances:
+        started = await self._services.agents.instances.start_many(
+            LOCAL, self._workspace, name, read_states(ids), replace=replace
+        )
+        return from_json(StartedInstances, serialize_started(started))
+
+    async def delete_instance(self, name: str, id: str, *, erase: bool = False) -> None:
+        manage = self._services.agents.instances
+        while await manage.delete(*self._at(name, id), erase=erase) is not None:
+            pass
 
     async def stop(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
         return _instance(await self._services.agents.instances.stop(*self._at(name, id)))
@@ -129,6 +163,13 @@ class Agents(ClientAgents):
 
     async def hibernate(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
         return _instance(await self._services.agents.instances.hibernate(*self._at(name, id)))
+
+    @property
+    def _current_workspace(self) -> str:
+        return self._workspace
+
+    async def _wait(self, name: str, run_id: str) -> Run:
+        return await Runs(self._services, self._workspace, name, self._home).wait(run_id)
 
     async def _send(self, name: str, id: str, signals: Sequence[SignalLike]) -> builtins.list[Run]:
         read = [read_signal(each) for each in signals]

@@ -164,7 +164,14 @@ def confirm(s: CliSession, verb: str, only: Filter, jobs: Sequence[JobIdShape], 
         return False
     names = ", ".join(full_name(job["agentId"], job["name"]) for job in jobs[:_SHOWN])
     more = f" and {len(jobs) - _SHOWN} more" if len(jobs) > _SHOWN else ""
-    sentence = f"{verb}s {plural(len(jobs), 'job')}{only.describe()}: {names}{more}"
+    return confirm_sentence(s, f"{verb}s {plural(len(jobs), 'job')}{only.describe()}: {names}{more}", yes=yes)
+
+
+def confirm_sentence(s: CliSession, sentence: str, *, yes: bool) -> bool:
+    """Say what an operation does, and return whether it goes on.
+
+    Without a terminal and without --yes it is refused.
+    """
     if yes:
         s.out.say(Text(sentence, "dim"))
         return True

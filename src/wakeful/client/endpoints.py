@@ -39,6 +39,7 @@ from wakeful.client.types import (
     SearchResultShape,
     SessionShape,
     SettingShape,
+    StartedInstancesShape,
     SuggestionShape,
     TargetTestShape,
     VerifiedShape,
@@ -47,6 +48,7 @@ from wakeful.client.types import (
     WorkflowShape,
 )
 from wakeful.model import Page
+from wakeful.values.instance_names import instance_to_path
 from wakeful.values.json_value import Json
 
 
@@ -176,23 +178,73 @@ class Endpoints(WorkspaceConnection):
 
     async def get_instance(self, agent: str, instance: str) -> InstanceShape:
         """Read an instance."""
-        return cast(InstanceShape, await self._request("GET", "agents", agent, "instances", instance))
+        return cast(
+            InstanceShape,
+            await self._request("GET", "agents", agent, "instances", instance_to_path(instance)),
+        )
+
+    async def delete_instance(
+        self, agent: str, instance: str, *, erase: bool | None = None
+    ) -> InstanceShape | None:
+        """Delete an instance."""
+        return cast(
+            InstanceShape | None,
+            await self._request(
+                "DELETE",
+                "agents",
+                agent,
+                "instances",
+                instance_to_path(instance),
+                query={"erase": erase},
+                extra_timeout=30,
+                optional=True,
+            ),
+        )
 
     async def start_instance(
-        self, agent: str, instance: str, *, state: Mapping[str, object] | None = None
+        self,
+        agent: str,
+        instance: str,
+        *,
+        state: Mapping[str, object] | None = None,
+        replace: bool | None = None,
     ) -> InstanceShape:
         """Start an instance."""
         return cast(
             InstanceShape,
             await self._request(
-                "POST", "agents", agent, "instances", instance, "start", body=given_fields({"state": state})
+                "POST",
+                "agents",
+                agent,
+                "instances",
+                instance_to_path(instance),
+                "start",
+                body=given_fields({"state": state, "replace": replace}),
             ),
         )
+
+    async def start_instances(
+        self, agent: str, *, instances: Sequence[Mapping[str, object]], replace: bool | None = None
+    ) -> StartedInstancesShape:
+        """Start several instances."""
+        reply = await self._request(
+            "POST",
+            "agents",
+            agent,
+            "instances",
+            "start",
+            body=document({"instances": instances}) | given_fields({"replace": replace}),
+            extra_timeout=300,
+        )
+        read_list(reply, "instances", dict)
+        read_list(reply, "errors", dict)
+        return cast(StartedInstancesShape, reply)
 
     async def stop_instance(self, agent: str, instance: str) -> InstanceShape:
         """Stop an instance."""
         return cast(
-            InstanceShape, await self._request("POST", "agents", agent, "instances", instance, "stop")
+            InstanceShape,
+            await self._request("POST", "agents", agent, "instances", instance_to_path(instance), "stop"),
         )
 
     async def pause_instance(self, agent: str, instance: str, *, note: str | None = None) -> InstanceShape:
@@ -200,20 +252,30 @@ class Endpoints(WorkspaceConnection):
         return cast(
             InstanceShape,
             await self._request(
-                "POST", "agents", agent, "instances", instance, "pause", body=given_fields({"note": note})
+                "POST",
+                "agents",
+                agent,
+                "instances",
+                instance_to_path(instance),
+                "pause",
+                body=given_fields({"note": note}),
             ),
         )
 
     async def resume_instance(self, agent: str, instance: str) -> InstanceShape:
         """Resume an instance."""
         return cast(
-            InstanceShape, await self._request("POST", "agents", agent, "instances", instance, "resume")
+            InstanceShape,
+            await self._request("POST", "agents", agent, "instances", instance_to_path(instance), "resume"),
         )
 
     async def hibernate_instance(self, agent: str, instance: str) -> InstanceShape:
         """Hibernate an instance."""
         return cast(
-            InstanceShape, await self._request("POST", "agents", agent, "instances", instance, "hibernate")
+            InstanceShape,
+            await self._request(
+                "POST", "agents", agent, "instances", instance_to_path(instance), "hibernate"
+            ),
         )
 
     async def list_all_jobs(

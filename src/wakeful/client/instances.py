@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast, overload
 
 from wakeful.errors import FailedPrecondition, InvalidArgument, PermissionDenied
 from wakeful.job.job import DEFAULT_INSTANCE
-from wakeful.model import InstanceInfo, InstanceStatus, Page, Run
+from wakeful.model import InstanceInfo, InstanceStatus, Page, Run, StartedInstances
 from wakeful.model.codec import from_json, page_from_json
 from wakeful.run.instances import InstanceStatus as StatusName
+from wakeful.run.instances import current_instance, instance_id
 from wakeful.signal.signals import Signal
+from wakeful.values.instance_names import check_instance
 from wakeful.values.json_value import Json, quote
 
 if TYPE_CHECKING:
@@ -33,15 +36,51 @@ class Instances:
         self._rest = rest
 
     async def start(
-        self, name: str, id: str = DEFAULT_INSTANCE, *, state: Mapping[str, object] | None = None
+        self,
+        name: str,
+        id: str = DEFAULT_INSTANCE,
+        *,
+        state: Mapping[str, object] | None = None,
+        replace: bool = False,
     ) -> InstanceInfo:
         """Start an instance. A new one, or one that was stopped, begins with its initial state.
 
         `state` changes keys of that initial state. An instance that is not stopped keeps its state, and gets
-        the declared schedules of its class again. FailedPrecondition: the agent has no class.
+        the declared schedules of its class again. FailedPrecondition: it has another state than `state` asks
+        for, and is not to `replace` it; or the agent has no class.
         """
         check_state(state)
-        return from_json(InstanceInfo, await self._rest.start_instance(name, id, state=state))
+        given = await self._rest.start_instance(name, id, state=state, replace=replace or None)
+        return from_json(InstanceInfo, given)
+
+    async def start_many(
+        self,
+        name: str,
+        ids: Iterable[str] | Mapping[str, Mapping[str, object] | None],
+        *,
+        replace: bool = False,
+    ) -> StartedInstances:
+        """Start up to 1,000 instances in one transaction, each as `start` does.
+
+        `ids` are their names, or their states by name. Those that cannot be started are in `errors`, by
+        their ids; the others are started.
+        """
+        states: list[Mapping[str, object]] = [
+            {"id": id, "state": state} for id, state in read_states(ids).items()
+        ]
+        started = await self._rest.start_instances(name, instances=states, replace=replace or None)
+        return from_json(StartedInstances, started)
+
+    async def delete_instance(self, name: str, id: str, *, erase: bool = False) -> None:
+        """Delete an instance: its state, mailbox and schedules. Runs that have not ended are cancelled.
+
+        With `erase`, all its runs are deleted too, with what they contain: signals, outputs, errors,
+        conversations. That may take some time; it continues if this call is cancelled. NotFound: there is
+        no such instance; with `erase` also no run of it.
+        """
+        left: object = True
+        while left is not None:  # the server waits itself
+            left = await self._rest.delete_instance(name, id, erase=erase or None)
 
     async def stop(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
         """Stop an instance: delete its schedules, and cancel its signals, also the one that is handled.
@@ -79,6 +118,57 @@ class Instances:
             return (await self._send(name, id, [signal]))[0]
         check_signals(signal)
         return await self._send(name, id, signal)
+
+    async def ask(
+        self,
+        name: str,
+        id: str,
+        signal: SignalLike,
+        *,
+        timeout: float | None = 60.0,  # noqa: ASYNC109
+    ) -> str | None:
+        """Send a signal to an instance, and return the text that its handler returns; None: it returns none.
+
+        Raises TimeoutError after `timeout` seconds (None: never); the signal stays and is handled later.
+        FailedPrecondition: the run ended without success; or a handler asks its own instance, which handles
+        one signal at a time.
+        """
+        workspace = self._current_workspace
+        if current_instance.get() == instance_id(workspace, name, check_instance(id)):
+            raise FailedPrecondition(
+                f"a handler of instance '{id}' of agent '{name}' asks its own instance, which handles one "
+                "signal at a time: it would wait for itself; call the method, or return Emit(signal, to=SELF)"
+            )
+        if not isinstance(signal, Signal | str | Mapping):
+            raise InvalidArgument(f"{quote(signal)} is not one signal; ask with one")
+        run = await self.send(name, id, signal)
+        try:
+            async with asyncio.timeout(timeout):
+                ended = await self._wait(name, run.id)
+        except TimeoutError:
+            if timeout is None:
+                raise
+            raise TimeoutError(
+                f"instance '{id}' of agent '{name}' has not handled '{run.signal}' within {timeout:g} s; "
+                f"the signal stays: wait for its run {run.id} with runs.wait"
+            ) from None
+        if ended.state != "succeeded":
+            why = ended.error or ended.reason or "no reason is known"
+            raise FailedPrecondition(
+                f"instance '{id}' of agent '{name}': run {ended.id} of '{ended.signal}' ended as "
+                f"{ended.state}: {why}"
+            )
+        return ended.output
+
+    @property
+    def _current_workspace(self) -> str:
+        return self._rest.workspace
+
+    async def _wait(self, name: str, run_id: str) -> Run:
+        """Return a run once it has ended."""
+        from wakeful.client.runs import Runs  # the embedded API needs nothing else of it
+
+        return await Runs(self._rest, name).wait(run_id)
 
     async def _send(self, name: str, id: str, signals: Sequence[SignalLike]) -> builtins.list[Run]:
         sent = await self._rest.send_events(name, id, [to_event(signal) for signal in signals])
@@ -148,6 +238,27 @@ def check_signals(value: object) -> None:
             f"{quote(value)} is not a signal; give a Signal, the text of its type, a CloudEvent as a "
             "mapping, or a list of them"
         )
+
+
+def read_states(
+    ids: Iterable[str] | Mapping[str, Mapping[str, object] | None],
+) -> dict[str, Mapping[str, object] | None]:
+    """Return the states by the ids of instances, or raise InvalidArgument.
+
+    >>> read_states(["eu", "us"]), read_states({"eu": {"region": "eu"}})
+    ({'eu': None, 'us': None}, {'eu': {'region': 'eu'}})
+    """
+    if isinstance(ids, Mapping):
+        states = dict(ids)
+    elif isinstance(ids, str) or not isinstance(ids, Iterable):
+        raise InvalidArgument(f"ids: {quote(ids)} is not a list of ids, or a mapping of ids to states")
+    else:
+        states = dict.fromkeys(ids)
+    for each, state in states.items():
+        if not isinstance(each, str):
+            raise InvalidArgument(f"ids: {quote(each)} is not text; give the id of an instance")
+        check_state(state)
+    return states
 
 
 def check_state(value: object) -> None:

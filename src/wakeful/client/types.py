@@ -251,6 +251,21 @@ class InstanceShape(TypedDict):
     delays: NotRequired[list[InstanceDelayShape]]
 
 
+class InstanceFailureShape(TypedDict):
+    """An instance that could not be started, and why."""
+
+    id: str
+    code: str
+    message: str
+
+
+class StartedInstancesShape(TypedDict):
+    """The instances that were started together, and those that could not be started."""
+
+    instances: list[InstanceShape]
+    errors: list[InstanceFailureShape]
+
+
 class TickShape(TypedDict):
     """A tick, in the job's zone."""
 

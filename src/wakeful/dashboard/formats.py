@@ -10,6 +10,8 @@ from functools import cache
 from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
+from wakeful.values.instance_names import instance_to_path
+
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
@@ -286,6 +288,7 @@ def safe_link(url: object) -> str | None:
 FILTERS: Final[Mapping[str, Callable[..., object]]] = {
     "duration": duration,
     "number": number,
+    "instance_path": instance_to_path,
     "bounded_count": count,
     "money": money,
     "percent": percent,

@@ -18,9 +18,9 @@ from wakeful.document import fields
 from wakeful.document.fields import MAX_MESSAGE, MAX_URL
 from wakeful.document.reading import NamedValue, Problems
 from wakeful.errors import InvalidArgument
-from wakeful.job.job import check_slug
 from wakeful.job.target_kinds import TARGET_KINDS
 from wakeful.signal.signals import check_type
+from wakeful.values.instance_names import check_instance
 from wakeful.values.json_value import Json, camel_keys, json_object, list_choices, quote, refuse
 
 Target = Mapping[str, Json]
@@ -108,7 +108,7 @@ def _read_chat(target: dict[str, Json]) -> Target:
     return chat
 
 
-def _check_agent(target: Target) -> None:
+def _check_agent(target: dict[str, Json]) -> None:
     unknown = [name for name in target if name not in _AGENT_FIELDS]
     if unknown:
         refuse(f"an agent target has no {quote(unknown[0])}; it has instance and signal, both optional")
@@ -116,7 +116,7 @@ def _check_agent(target: Target) -> None:
     if instance is not None:
         if not isinstance(instance, str):
             refuse(f"instance: {quote(instance)} is not text; give the name of an instance, such as 'eu'")
-        check_slug(instance, "instance")
+        target["instance"] = check_instance(instance)
     if signal is not None:
         try:
             check_type(signal)

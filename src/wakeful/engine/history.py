@@ -13,6 +13,7 @@ from typing import Final
 from wakeful.engine.loop import Loop
 from wakeful.job.policy import DAY_MS
 from wakeful.logs import get_logger
+from wakeful.store.instances import ERASE_BATCH
 from wakeful.store.port import Store
 from wakeful.values.clock import Clock
 
@@ -71,7 +72,7 @@ class AuditAppender(Loop):
 
 class Pruner(Loop):
     """Deletes what is too old, in batches: finished runs, signal ids, incidents, sessions, trigger URLs,
-    sign-in sessions, usage, counts of runs, changes.
+    sign-in sessions, usage, counts of runs, changes. It also erases the history of deleted instances.
 
     The changelog is pruned every `log_every_ms`, everything else every hour of the event loop's time: the
     clock may be set.
@@ -92,6 +93,7 @@ class Pruner(Loop):
     async def step(self) -> int | None:
         """Delete one batch. Returns a near time while there is more."""
         now_ms, now = self.clock.now_ms(), asyncio.get_running_loop().time()
+        erases = await self._erase()
         before_ms, self._ahead_ms = self._ahead_ms, now_ms - 1000 * now
         if before_ms is not None and abs(self._ahead_ms - before_ms) > _STEP_MS:
             log.warning("pruner.clock_set", by_ms=round(self._ahead_ms - before_ms))
@@ -111,7 +113,14 @@ class Pruner(Loop):
             self._due = now + (100 if is_more else _EVERY_MS) / 1000
         more = await self._store.prune_changes(now_ms - LOG_KEPT_MS, _PRUNE_BATCH) >= _PRUNE_BATCH
         wait_ms = max(1, round(1000 * (self._due - now)))
-        return now_ms + min(wait_ms, 100 if more else self._log_every_ms)
+        return now_ms + min(wait_ms, 100 if more or erases else self._log_every_ms)
+
+    async def _erase(self) -> bool:
+        """Erase a part of the history of a deleted instance: who deleted it may have stopped to do so."""
+        for instance in await self._store.deleting_instances(1):
+            await self._store.erase_instance(instance, ERASE_BATCH)
+            return True
+        return False
 
     async def _prune_tables(self, now_ms: int) -> bool:
         """Delete what is too old of small tables, and a batch of conversations. Returns if there is more."""

@@ -454,13 +454,22 @@ def inherit(work: Work, agent_target: Mapping[str, Json] | None) -> Work:
     return replace(work, target=agent_target, inherited=agent_target is not None)
 
 
+def is_slug(text: str) -> bool:
+    """Return whether this is a valid name of a job, an agent or a workspace.
+
+    >>> is_slug("daily-report"), is_slug("Daily report")
+    (True, False)
+    """
+    return len(text) <= MAX_NAME and _SLUG.fullmatch(text) is not None
+
+
 def check_slug(text: str, what: str = "name") -> str:
     """Return `text` if it is a valid name of a job, an agent or a workspace, else raise InvalidArgument.
 
     >>> check_slug("daily-report")
     'daily-report'
     """
-    if not _SLUG.fullmatch(text) or len(text) > MAX_NAME:
+    if not is_slug(text):
         raise InvalidArgument(
             f"{what}: '{text[:80]}' is not a slug; use lowercase letters, digits and inner hyphens, "
             f"at most {MAX_NAME} in all, such as 'daily-report'"

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated
 
-from wakeful.model.codec import AgentName, Form, Id, NewSecret, Slug, SpentToday, Warnings, resource
+from wakeful.model.codec import (
+    AgentName,
+    Form,
+    Id,
+    InstanceName,
+    NewSecret,
+    Slug,
+    SpentToday,
+    Warnings,
+    resource,
+)
 from wakeful.model.enums import InstanceStatus
 from wakeful.model.job import Job
 from wakeful.values.json_value import Json
@@ -146,7 +156,7 @@ class InstanceInfo:
     """
 
     #: its name, unique for the agent
-    id: Slug
+    id: InstanceName
     agent: AgentName
     workspace: Slug
     status: InstanceStatus
@@ -174,3 +184,23 @@ class InstanceInfo:
     schedules: tuple[Job, ...] = field(default=(), compare=False)
     #: the first 100 delays that are not due yet
     delays: tuple[InstanceDelay, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceFailure:
+    """An instance that could not be started, and why."""
+
+    #: its name
+    id: str
+    #: the code of the error, such as `failed-precondition`
+    code: str
+    message: str
+
+
+@resource()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedInstances:
+    """The instances that were started together, and those that could not be started."""
+
+    instances: tuple[InstanceInfo, ...]
+    errors: tuple[InstanceFailure, ...]

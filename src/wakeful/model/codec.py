@@ -59,6 +59,8 @@ Id = Annotated[str, Form("uuid")]
 #: A number that is not negative.
 Amount = Annotated[float, Form("amount")]
 Slug = Annotated[str, Form("slug")]
+#: The name of an instance: any text.
+InstanceName = Annotated[str, Form("instance")]
 #: The agent that has it.
 AgentName = Annotated[str, Form("slug", key="agentId")]
 #: An instant that the JSON has as text and in milliseconds.

@@ -126,3 +126,5 @@ class InstanceStatus(StrEnum):
     BLOCKED = "blocked"
     #: it has no schedules, and accepts no signal until it is started
     STOPPED = "stopped"
+    #: it accepts nothing; its history is being erased, and then it does not exist
+    DELETING = "deleting"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Annotated
 
-from wakeful.model.codec import AgentName, Form, Id, InstantWithMs, Slug, resource
+from wakeful.model.codec import AgentName, Form, Id, InstanceName, InstantWithMs, Slug, resource
 from wakeful.model.enums import DeliveryState, RunState, Trigger
 from wakeful.values.json_value import Json
 
@@ -99,7 +99,7 @@ class Run:
     #: what its precheck found, and with `after.output` the run before it
     context: Json = None
     #: of a signal: the instance of the agent that handles it, and its type
-    instance: Slug | None = None
+    instance: InstanceName | None = None
     signal: str | None = None
     #: the signals that its handler sent out, as CloudEvents
     emitted: Annotated[tuple[Mapping[str, Json], ...], Form(nullable=True)] = ()

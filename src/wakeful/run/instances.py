@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Final, Literal, NamedTuple
+from urllib.parse import quote
 from uuid import UUID
 
 from wakeful.job.job import DEFAULT_INSTANCE as DEFAULT_INSTANCE
-from wakeful.job.job import MAX_NAME, Definition, ScheduleOrigin
+from wakeful.job.job import MAX_NAME, Definition, ScheduleOrigin, is_slug
 from wakeful.values.json_value import Json
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 InstanceStatus = Literal[
     "active",  # it handles signals
     "paused",  # an operator paused it: signals wait
     "blocked",  # its state cannot be read or migrated: signals wait
     "stopped",  # it has no schedules and accepts no signal until it is started
+    "deleting",  # it accepts nothing; its history is being erased, and then it does not exist
 ]
 
 #: The types of signals that Wakeful itself creates for what is not a signal.
@@ -41,6 +42,13 @@ MAX_DELAY_ID: Final = 128
 MAX_SCHEDULE_ID: Final = 128
 #: The reason of runs that end because their instance was stopped.
 STOPPED: Final = "stopped"
+#: The reason of runs that end because their instance was deleted.
+INSTANCE_DELETED: Final = "instance_deleted"
+#: The states in which an instance accepts no signal.
+CLOSED: Final[Mapping[InstanceStatus, str]] = {
+    "stopped": "is stopped; start it",
+    "deleting": "is being deleted; send it again in a moment, to a new instance of this name",
+}
 #: The reasons of a delay that another one with its id replaced, or that its instance cancelled.
 DELAY_REPLACED: Final = "delay_replaced"
 DELAY_CANCELLED: Final = "delay_cancelled"
@@ -50,6 +58,9 @@ MAILBOX_FULL: Final = "mailbox_full"
 DIRECTIVE_REFUSED: Final = "directive_refused"
 #: The reason of an attempt that could not read or migrate the state of its instance.
 BLOCKED: Final = "blocked"
+
+#: The id of the instance whose handler runs in this context.
+current_instance: ContextVar[str | None] = ContextVar("current_instance", default=None)
 
 _NAMESPACE: Final = UUID("8c1f6a52-5d0e-5e53-9f2e-3c9d7d1b5a10")
 _NOT_SLUG: Final = re.compile(r"[^a-z0-9]+")
@@ -75,9 +86,11 @@ def schedule_job_name(instance: str, origin: ScheduleOrigin, schedule_id: str) -
     >>> schedule_job_name("eu", "declared", "daily")
     'eu-daily-3d7134e8'
     """
-    text = _NOT_SLUG.sub("-", f"{instance}-{schedule_id}".lower()).strip("-")
-    digest = hashlib.sha256(f"{instance}/{origin}/{schedule_id}".encode()).hexdigest()[:8]
-    return f"{text[: MAX_NAME - 9].strip('-')}-{digest}"
+    text = _NOT_SLUG.sub("-", f"{instance}-{schedule_id}".lower()).strip("-") or "schedule"
+    # A name that is no slug leaves less of itself in the text, so the digest has to be longer.
+    length = 8 if is_slug(instance) else 20
+    digest = hashlib.sha256(f"{quote(instance, safe='')}/{origin}/{schedule_id}".encode()).hexdigest()
+    return f"{text[: MAX_NAME - 1 - length].strip('-')}-{digest[:length]}"
 
 
 class DeclaredSchedule(NamedTuple):

@@ -85,6 +85,7 @@ REASONS: Final[Mapping[str, str]] = {
     "directive_refused": "a directive of the handler was refused",
     "delay_replaced": "another delay with the same id replaced it",
     "delay_cancelled": "its instance cancelled the delay",
+    "instance_deleted": "its instance was deleted",
     "context_length": "the conversation is too long for the model",
     "empty_answer": "the model returned an empty answer",
     "refused": "the model refused to answer",

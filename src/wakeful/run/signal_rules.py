@@ -19,6 +19,7 @@ from wakeful.job.job import JobRecord, ScheduleKey
 from wakeful.job.start_rules import agent_requirement
 from wakeful.run.factory import as_skipped
 from wakeful.run.instances import (
+    CLOSED,
     DELAY_CANCELLED,
     DELAY_REPLACED,
     MAX_DELAYS,
@@ -453,8 +454,8 @@ def _refusal(
             return f"{what}: agent '{send.agent}' has no class in this workspace; register one", sent, new
         recipient = instance_id(handled.workspace, send.agent, send.instance)
         there = facts.instances.get(recipient)
-        if there is not None and there.status == "stopped":
-            return f"{what}: {to} is stopped; start it", sent, new
+        if there is not None and there.status in CLOSED:
+            return f"{what}: {to} {CLOSED[there.status]}", sent, new
         if send.id is not None and (recipient, send.source, send.id) in taken.known:
             continue
         if send.delay_ms:

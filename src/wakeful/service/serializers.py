@@ -18,7 +18,7 @@ from wakeful.model.codec import JsonObject
 from wakeful.run.incidents import Incident
 from wakeful.schedule.schedules import Schedule, explain_schedule
 from wakeful.service.agents.agents import SavedAgent
-from wakeful.service.agents.instances import InstanceDetails
+from wakeful.service.agents.instances import InstanceDetails, StartedInstances
 from wakeful.service.agents.messages import Receipt
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.masking import mask_alerts, mask_job, mask_value, sees_credentials
@@ -299,6 +299,14 @@ def _with_news(content: JsonObject, secret: str | None, warnings: Sequence[str])
 def serialize_instance(view: InstanceView) -> JsonObject:
     """Return an instance as it is listed."""
     return INSTANCES.to_json(view.row, waiting=view.waiting, run_id=view.active_run)
+
+
+def serialize_started(started: StartedInstances) -> JsonObject:
+    """Return the instances that were started together, and those that could not be."""
+    errors: list[Json] = [
+        {"id": name, "code": error.code, "message": error.message} for name, error in started.errors.items()
+    ]
+    return {"instances": [serialize_instance(view) for view in started.views], "errors": errors}
 
 
 def serialize_instance_details(principal: Principal, details: InstanceDetails) -> JsonObject:

@@ -17,6 +17,10 @@ from wakeful.store.rows import JobRow, RunView
 
 #: The topic that is published when a signal has added an instance.
 INSTANCES_TOPIC: Final = "instances"
+#: How many runs of an instance one transaction erases.
+ERASE_BATCH: Final = 500
+#: The beginning of the topic that makes processes remove an instance from memory; its id follows.
+UNLOAD_TOPIC: Final = "hibernate:"
 
 
 class InstanceRow(NamedTuple):
@@ -94,6 +98,8 @@ class InstanceChange(NamedTuple):
     #: cancel its pending and retrying runs for this reason; `cancel_running` also the one that is running
     cancel: str | None = None
     cancel_running: bool = False
+    #: delete the row, and the ids of the signals that the instance has received
+    delete: bool = False
     #: whether the schedules were decided for an active agent: AgentChanged if it is not so; None: in any case
     active: bool | None = None
 
@@ -101,6 +107,15 @@ class InstanceChange(NamedTuple):
 #: Decides how an instance changes, given the instance (None: there is none) and the jobs of its schedules,
 #: both locked. None: nothing changes.
 InstanceRule = Callable[[InstanceRow | None, Sequence[JobRow]], InstanceChange | None]
+
+
+class ChangedInstance(NamedTuple):
+    """An instance after a rule has decided about it."""
+
+    #: None: there is none, or it was deleted
+    row: InstanceRow | None
+    #: whether anything was written
+    changed: bool = False
 
 
 class Received(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from wakeful.errors import FailedPrecondition, ResourceExhausted
 from wakeful.run.factory import as_skipped
-from wakeful.run.instances import MAILBOX_FULL, STOPPED, InstanceStatus
+from wakeful.run.instances import CLOSED, INSTANCE_DELETED, MAILBOX_FULL, STOPPED, InstanceStatus
 from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun
 from wakeful.run.signal_rules import Arrival
@@ -31,6 +31,8 @@ USUAL_MAILBOX: Final = 1_000
 DELAY_SOURCE: Final = "wakeful delay"
 #: How long the id of a delay is remembered after it was due: its run may wait for so long and be replaced.
 KEEP_DELAY_ID_MS: Final = 30 * 24 * 3_600_000
+#: The reasons of runs that may not enter a mailbox.
+_REFUSED: Final = (STOPPED, INSTANCE_DELETED, MAILBOX_FULL)
 #: The reason of a first run that was pruned, while its duplicates are still recognised.
 PRUNED: Final = "pruned"
 
@@ -116,7 +118,7 @@ def refused_ticks(runs: Iterable[NewRun]) -> list[str]:
     return [
         run.job_id
         for run in runs
-        if run.state == "skipped" and run.reason in (STOPPED, MAILBOX_FULL) and run.job_id is not None
+        if run.state == "skipped" and run.reason in _REFUSED and run.job_id is not None
     ]
 
 
@@ -126,10 +128,10 @@ def refusal_error(run: NewRun, reason: str, limit: int) -> Exception:
 
 
 def refusal(agent: str, instance: str, reason: str, limit: int) -> Exception:
-    """Return the error for what an instance does not accept: it is stopped, or its mailbox is full."""
+    """Return the error for what an instance does not accept: it is closed, or its mailbox is full."""
     to = f"instance '{instance}' of agent '{agent}'"
-    if reason == STOPPED:
-        return FailedPrecondition(f"{to} is stopped; start it")
+    if reason in (STOPPED, INSTANCE_DELETED):
+        return FailedPrecondition(f"{to} {CLOSED['stopped' if reason == STOPPED else 'deleting']}")
     return ResourceExhausted(
         f"the mailbox of {to} is full: {plural(limit, 'signal')} may wait; send it again when the instance "
         f"has handled some"
@@ -159,8 +161,8 @@ def _is_delay(run: NewRun, now_ms: int) -> bool:
 
 def _refusal(mailbox: Mailbox, waiting: int) -> str | None:
     """Return why no other run may enter if so many wait; None if one may."""
-    if mailbox.status == "stopped":
-        return STOPPED
+    if mailbox.status in CLOSED:
+        return STOPPED if mailbox.status == "stopped" else INSTANCE_DELETED
     return MAILBOX_FULL if waiting >= mailbox.limit else None
 
 

@@ -101,6 +101,27 @@ def test_instances_are_started_shown_paused_and_stopped(machine: Machine):
     assert machine.wakeful("instances", "show", "report", "us", "--json").json["schedules"] == []
 
 
+def test_instances_of_a_file_are_started_and_deleted(machine: Machine, tmp_path: Path):
+    file = tmp_path / "ids.txt"
+    file.write_text("customer 7\n\na/b\r\n..\n")
+    done = machine.wakeful("instances", "start", "painter", "--from", str(file), "--json")
+    assert [each["id"] for each in done.json["instances"]] == ["customer 7", "a/b", ".."]
+    piped = machine.wakeful("instances", "start", "painter", "--from", "-", stdin="a/b\nbad\x07id\n")
+    assert piped.code == 1
+    assert "1 instance of painter started" in piped.out
+    assert "control character U+0007" in piped.out
+    assert machine.wakeful("signal", "painter", "paint", "-i", "a/b", "--wait").code == 0
+
+    unasked = machine.wakeful("instances", "delete", "painter", "a/b")
+    assert unasked.code != 0
+    assert "there is no terminal to confirm it: add --yes" in unasked.err
+    for name in ("a/b", "customer 7", ".."):
+        gone = machine.wakeful("instances", "delete", "painter", name, "--erase", "--yes")
+        assert (gone.code, f"painter/{name} is deleted, and its history is erased" in gone.out) == (0, True)
+    assert machine.wakeful("instances", "delete", "painter", "a/b", "--yes").code != 0
+    assert machine.wakeful("runs", "--agent", "painter", "--instance", "a/b", "--json").json["runs"] == []
+
+
 def test_what_is_wrong_is_refused_in_one_sentence(machine: Machine):
     for arguments, code, said in (
         (("signal", "report", "report.*"), 2, "wakeful: type: 'report.*' is a pattern"),
@@ -112,7 +133,7 @@ def test_what_is_wrong_is_refused_in_one_sentence(machine: Machine):
         (("signal", "reprot", "x"), 3, "did you mean 'report'?"),
         (("signal", "default", "x"), 5, "has no class"),
         (("instances", "show", "report", "nobody"), 3, "no instance 'nobody'"),
-        (("instances", "start", "report", "Nobody"), 2, "not a slug"),
+        (("instances", "start", "report", "a\nb"), 2, "control character U+000A"),
         (("instances", "start", "report", "--state", "[]"), 2, "--state: give an object"),
         (("instances", "--status", "asleep"), 2, "status"),
         (("instances", "strat", "report"), 2, "No such command 'strat'"),

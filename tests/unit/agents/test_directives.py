@@ -33,7 +33,7 @@ def test_set_state_merges_keys_or_replaces_everything():
         (lambda: untyped.Emit("a.*"), "type: 'a.\\*' is a pattern"),
         (lambda: untyped.Emit("a", to="archive"), "Emit: to is 'archive'; write to=SELF or to="),
         (lambda: untyped.Emit("a", to=("Archive", "eu")), "to: agent: 'Archive' is not a slug"),
-        (lambda: untyped.Emit("a", to=("archive", "E U")), "to: instance: 'E U' is not a slug"),
+        (lambda: untyped.Emit("a", to=("archive", "E\nU")), r"to: instance: .*character U\+000A"),
         (lambda: untyped.Delay(-1, "a"), "Delay: -1 is out of range"),
         (lambda: untyped.Delay(True, "a"), "Delay: true is not a delay"),
         (lambda: untyped.Delay(1.5, "a"), "Delay: 1.5 is not a delay"),

@@ -367,7 +367,10 @@ def test_a_payload_that_is_no_json_or_too_large_is_refused(fields, said):
             {"target": {**WORKFLOW, "to": {"kind": "agent"}}},
             "target: a workflow cannot go to an agent class; as 'to', give what runs its DAG",
         ),
-        ({"target": {"kind": "agent", "instance": "E U"}}, "target: instance: 'E U' is not a slug; use lowe"),
+        (
+            {"target": {"kind": "agent", "instance": "E\nU"}},
+            "target: instance: the name has the control charact",
+        ),
         ({"target": {"kind": "agent", "instance": 5}}, "target: instance: 5 is not text; give the name of"),
         ({"target": {"kind": "agent", "signal": ""}}, "target: signal: it is empty; give it some text"),
         ({"target": {"kind": "agent", "signal": "a.*"}}, "target: signal: 'a.*' is a pattern; a signal has"),

@@ -1,29 +1,39 @@
-"""Instances of agents over HTTP: list, read, start, stop, pause, resume, hibernate, send signals.
+"""Instances of agents over HTTP: list, read, start, stop, pause, resume, hibernate, delete, send signals.
 
 Signals are CloudEvents 1.0 in structured, binary or batch mode.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, OptionalDocument, ServicesDep
+from wakeful.api.http.dependencies import (
+    SECURED,
+    CurrentPrincipal,
+    Document,
+    OptionalDocument,
+    ServicesDep,
+)
 from wakeful.api.http.idempotency import IdempotencyKey, Once, respond_once
 from wakeful.api.http.paging import Cursor, Limit, OfAgent, page, read_cursor
+from wakeful.api.http.paths import INSTANCE
 from wakeful.api.http.problems import Malformed
 from wakeful.api.http.responses import BODY, JsonResponse, ref, request_body, responses
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import DEFAULT_INSTANCE
 from wakeful.run.instances import InstanceStatus
+from wakeful.service.agents.instances import MAX_STARTED
 from wakeful.service.auth.access import Principal
 from wakeful.service.serializers import (
     serialize_instance,
     serialize_instance_details,
     serialize_sent,
+    serialize_started,
 )
 from wakeful.service.services import Services
 from wakeful.signal.requests import BATCH, STRUCTURED, SignalRequest, read_request
@@ -37,7 +47,7 @@ signals_router = APIRouter(
 
 _KEPT: Final = ("Idempotency-Replayed",)
 _OF_AGENT = "/agents/{agent}/instances"
-_ONE = _OF_AGENT + "/{instance}"
+_ONE = f"{_OF_AGENT}/{INSTANCE}"
 
 OfStatus = Annotated[InstanceStatus | None, Query(description="Only instances with this status.")]
 
@@ -107,13 +117,65 @@ async def start_instance(
 ) -> Response:
     """A new instance, and one that was stopped, begins with its initial state; `state` changes keys of it.
 
-    An instance that is not stopped keeps its state, and gets the schedules that its class declares.
+    An instance that is not stopped keeps its state, and gets the schedules that its class declares. Another
+    state is refused, unless it is to `replace` the one that the instance has.
     """
-    state = body.get("state")
-    if not isinstance(state, dict | None):
-        raise InvalidArgument("state: give an object with the keys of the initial state to change")
-    start = partial(services.agents.instances.start, principal, workspace, agent, instance, state=state)
+    start = partial(
+        services.agents.instances.start, principal, workspace, agent, instance,
+        state=_read_state(body), replace=_read_replace(body),
+    )  # fmt: skip
     return await once.respond(start, lambda view: JsonResponse(serialize_instance(view)))
+
+
+@router.post(
+    f"{_OF_AGENT}/start",
+    summary="Start several instances",
+    responses=responses({200: "StartedInstances"}, *BODY, 409, 429, headers=_KEPT),
+    openapi_extra=request_body(
+        "StartInstances", {"instances": [{"id": "eu"}, {"id": "us", "state": {"region": "us"}}]}
+    ),
+)
+async def start_instances(
+    workspace: str,
+    agent: str,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    once: Once,
+    body: Document,
+) -> Response:
+    """Start up to 1,000 instances in one transaction, each as where one is started.
+
+    Those that cannot be started are in `errors`, by their `id`; the others are started.
+    """
+    states = _read_states(body)
+    start = partial(
+        services.agents.instances.start_many, principal, workspace, agent, states, replace=_read_replace(body)
+    )
+    return await once.respond(start, lambda started: JsonResponse(serialize_started(started)))
+
+
+@router.delete(
+    _ONE,
+    summary="Delete an instance",
+    status_code=204,
+    responses=responses({202: "Instance", 204: None}, 409),
+)
+async def delete_instance(
+    workspace: str,
+    agent: str,
+    instance: str,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    erase: Annotated[bool, Query(description="Delete its runs too, with all that they contain.")] = False,
+) -> Response:
+    """Its state, mailbox and schedules are deleted, and its runs are cancelled; ended runs stay.
+
+    With `erase` they do not stay, and neither does what they contain: signals, outputs, errors, attempts,
+    conversations. If that takes more than some seconds, the response is 202 and the instance is `deleting`;
+    the erasure continues, and the same request waits on.
+    """
+    left = await services.agents.instances.delete(principal, workspace, agent, instance, erase=erase)
+    return Response(status_code=204) if left is None else JsonResponse(serialize_instance(left), 202)
 
 
 @router.post(
@@ -170,6 +232,36 @@ async def hibernate_instance(
     """Every process removes it from its memory. Its next signal loads it again."""
     hibernate = partial(services.agents.instances.hibernate, principal, workspace, agent, instance)
     return await once.respond(hibernate, lambda view: JsonResponse(serialize_instance(view)))
+
+
+def _read_state(document: Mapping[str, object]) -> dict[str, object] | None:
+    state = document.get("state")
+    if not isinstance(state, dict | None):
+        raise InvalidArgument("state: give an object with the keys of the initial state to change")
+    return state
+
+
+def _read_replace(document: Mapping[str, object]) -> bool:
+    replace = document.get("replace")
+    if not isinstance(replace, bool | None):
+        raise InvalidArgument("replace: write true or false")
+    return bool(replace)
+
+
+def _read_states(document: Mapping[str, object]) -> dict[str, Mapping[str, object] | None]:
+    """Return the states of the instances to start, by their names."""
+    given = document.get("instances")
+    if not isinstance(given, list) or not 1 <= len(given) <= MAX_STARTED:
+        raise InvalidArgument(f"instances: write a list of 1 to {MAX_STARTED} instances, each with its id")
+    states: dict[str, Mapping[str, object] | None] = {}
+    for each in given:
+        name = each.get("id") if isinstance(each, dict) else None
+        if not isinstance(name, str):
+            raise InvalidArgument('instances: write each as an object with its id, such as {"id": "eu"}')
+        if name in states:
+            raise InvalidArgument(f"instances: '{name[:64]}' is there twice")
+        states[name] = _read_state(each)
+    return states
 
 
 async def _page(

@@ -157,7 +157,7 @@ COMMANDS: Final = (
         "instances",
         "instances",
         "Administration",
-        "Instances of agents: list, show, start, stop, pause, resume, hibernate.",
+        "Instances of agents: list, show, start, stop, pause, resume, hibernate, delete.",
     ),
     IndexEntry("keys", "admin", "Administration", "API keys: create, list, revoke, export."),
     IndexEntry("channels", "admin", "Administration", "Channels that output and alerts go to: list, test."),

@@ -1,7 +1,12 @@
-"""`wakeful instances`: list, show, start, stop, pause, resume, hibernate."""
+"""`wakeful instances`: list, show, start, stop, pause, resume, hibernate, delete."""
 
 from __future__ import annotations
 
+import asyncio
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -12,14 +17,21 @@ from wakeful.cli.arguments import AgentName, Cursor, Limit, json_argument, now_m
 from wakeful.cli.help import DefaultCommandGroup
 from wakeful.cli.output import first_line, page
 from wakeful.cli.pages import job_table
+from wakeful.cli.selection import confirm_sentence
 from wakeful.cli.session import CliSession, command, command_group
 from wakeful.cli.tables import Column, ResourceTable
 from wakeful.cli.times import moment_text
-from wakeful.client.types import InstanceDelayShape, InstanceShape
+from wakeful.client.types import InstanceDelayShape, InstanceFailureShape, InstanceShape
 from wakeful.errors import InvalidArgument
+from wakeful.values.json_value import Json
+from wakeful.values.plural import plural
 
 InstanceId = Annotated[str, typer.Argument(metavar="ID", help="the instance (default: default)")]
-_STATUS: Final = {"active": "green", "paused": "yellow", "blocked": "red", "stopped": "magenta"}
+_STATUS: Final = {
+    "active": "green", "paused": "yellow", "blocked": "red", "stopped": "magenta", "deleting": "magenta",
+}  # fmt: skip
+#: How many instances one request starts.
+_AT_ONCE: Final = 1_000
 
 
 def register(app: typer.Typer) -> None:
@@ -27,7 +39,7 @@ def register(app: typer.Typer) -> None:
     group = command_group(
         app,
         "instances",
-        "Instances of agents: list, show, start, stop, pause, resume, hibernate.",
+        "Instances of agents: list, show, start, stop, pause, resume, hibernate, delete.",
         panel="Administration",
         cls=DefaultCommandGroup,
     )
@@ -44,7 +56,8 @@ def register(app: typer.Typer) -> None:
         s: CliSession,
         name: Annotated[str | None, typer.Argument(metavar="AGENT", help="only those of this agent")] = None,
         status: Annotated[
-            str | None, typer.Option("--status", help="only active, paused, blocked or stopped ones")
+            str | None,
+            typer.Option("--status", help="only those with this status, such as blocked"),
         ] = None,
         limit: Limit = 50,
         cursor: Cursor = None,
@@ -70,6 +83,8 @@ def register(app: typer.Typer) -> None:
         examples=(
             "wakeful instances start daily-report eu",
             'wakeful instances start daily-report us --state \'{"region": "us"}\'',
+            'wakeful instances start daily-report us --state \'{"region": "us"}\' --replace',
+            "wakeful instances start daily-report --from customers.txt",
         ),
     )
     async def start(
@@ -82,12 +97,28 @@ def register(app: typer.Typer) -> None:
                 "--state", metavar="JSON", help="an object with keys of the initial state; @file reads a file"
             ),
         ] = None,
+        replace: Annotated[
+            bool, typer.Option("--replace", help="give this state also to an instance that is not stopped")
+        ] = False,
+        source: Annotated[
+            str | None,
+            typer.Option(
+                "--from",
+                metavar="FILE",
+                help="start those of a file, one id in a line; - reads stdin",
+            ),
+        ] = None,
     ) -> None:
-        """Start an instance. A new or stopped one begins with its initial state."""
+        """Start an instance, or those of a file. A new or stopped one begins with its initial state."""
         value = await json_argument("--state", state)
         if not isinstance(value, dict | None):
             raise InvalidArgument('--state: give an object, such as \'{"region": "eu"}\'')
-        _show(s, await s.out.wait_for(s.client.start_instance(s.named_agent(name), id_, state=value)))
+        agent = s.named_agent(name)
+        if source is not None:
+            await _start_many(s, agent, await asyncio.to_thread(_read_ids, source), value, replace)
+            return
+        call = s.client.start_instance(agent, id_, state=value, replace=replace or None)
+        _show(s, await s.out.wait_for(call))
 
     @command(group, "stop", examples=("wakeful instances stop daily-report eu",))
     async def stop(s: CliSession, name: AgentName, id_: InstanceId = "default") -> None:
@@ -118,6 +149,69 @@ def register(app: typer.Typer) -> None:
         """Remove an instance from the memory of every process. Its next signal loads it again."""
         instance = await s.out.wait_for(s.client.hibernate_instance(s.named_agent(name), id_))
         s.out.show(instance, Text(f"{_name(instance)} hibernates", "green"))
+
+    @command(
+        group,
+        "delete",
+        examples=(
+            "wakeful instances delete daily-report eu",
+            "wakeful instances delete daily-report eu --erase --yes",
+        ),
+    )
+    async def delete(
+        s: CliSession,
+        name: AgentName,
+        id_: Annotated[str, typer.Argument(metavar="ID", help="the instance")],
+        erase: Annotated[
+            bool, typer.Option("--erase", help="delete its runs too, with all that they contain")
+        ] = False,
+        yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+    ) -> None:
+        """Delete an instance with its state, mailbox and schedules; its runs stay without --erase."""
+        agent = s.named_agent(name)
+        what = f"deletes instance {agent}/{id_} with its state, mailbox and schedules"
+        if erase:
+            what += ", and erases its runs: signals, outputs, errors, conversations"
+        if not confirm_sentence(s, what, yes=yes):
+            return
+        while await s.out.wait_for(s.client.delete_instance(agent, id_, erase=erase or None)) is not None:
+            s.out.say(Text(f"{agent}/{id_} is being erased …", "dim"))
+        done = "deleted, and its history is erased" if erase else "deleted"
+        s.out.show({"agentId": agent, "id": id_, "erased": erase}, Text(f"{agent}/{id_} is {done}", "green"))
+
+
+def _read_ids(source: str) -> list[str]:
+    """Return the ids in a file, one in a line; `-` is stdin."""
+    try:
+        text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"--from: '{source}' cannot be read: {error}") from None
+    ids = [line for line in text.split("\n") if line.strip()]
+    if not ids:
+        raise InvalidArgument(f"--from: '{source}' has no ids; write one in each line")
+    return [each.removesuffix("\r") for each in ids]
+
+
+async def _start_many(
+    s: CliSession, agent: str, ids: list[str], state: dict[str, Json] | None, replace: bool
+) -> None:
+    """Start these instances, in requests of as many as one takes; report those that cannot be started."""
+    started: list[InstanceShape] = []
+    errors: list[InstanceFailureShape] = []
+    unique = list(dict.fromkeys(ids))
+    for first in range(0, len(unique), _AT_ONCE):
+        wanted: list[Mapping[str, object]] = [
+            {"id": each, "state": state} for each in unique[first : first + _AT_ONCE]
+        ]
+        call = s.client.start_instances(agent, instances=wanted, replace=replace or None)
+        done = await s.out.wait_for(call)
+        started += done["instances"]
+        errors += done["errors"]
+    lines = [Text(f"{plural(len(started), 'instance')} of {agent} started", "green")]
+    lines += [Text(f"{each['id']}: {each['message']}", "red") for each in errors]
+    s.out.show({"instances": started, "errors": errors}, *lines)
+    if errors:
+        raise typer.Exit(1)
 
 
 def _show(s: CliSession, instance: InstanceShape) -> None:
@@ -163,7 +257,7 @@ def instance_page(instance: InstanceShape, now_ms: int) -> list[RenderableType]:
             "status": status(instance),
             "note": instance["note"],
             "waiting": f"{instance['waiting']} (wakeful runs --agent {instance['agentId']} --instance "
-            f"{instance['id']} --state pending)"
+            f"{shlex.quote(instance['id'])} --state pending)"
             if instance["waiting"]
             else "0",
             "run": instance["runId"],

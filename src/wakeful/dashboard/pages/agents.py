@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 from starlette.responses import Response
 
 from wakeful.agents.sessions import parse_queue
+from wakeful.api.http.paths import INSTANCE
 from wakeful.dashboard.context import PageDep, PageRequest, page_router
 from wakeful.document.agents import session_name
 from wakeful.errors import NotFound
@@ -154,7 +155,7 @@ async def instances(page: PageDep, agent: str) -> Response:
     )
 
 
-@router.get("/agents/{agent}/instances/{instance}")
+@router.get(f"/agents/{{agent}}/instances/{INSTANCE}")
 async def instance(page: PageDep, agent: str, instance: str) -> Response:
     """Show one instance."""
     services, principal, workspace = page.services, page.principal, page.workspace

@@ -69,7 +69,7 @@ const FORMS = {
       type: String(data.get("type")).trim(),
     };
     const raw = write([...texts(event), ["data", json(data, "data") ?? "null"]]);
-    const instance = encodeURIComponent(String(data.get("instance")).trim());
+    const instance = encodeURIComponent(String(data.get("instance")));
     const run = await request("POST", `${form.dataset.api}?instance=${instance}`, undefined, { raw });
     return finish("result:runs", run);
   },

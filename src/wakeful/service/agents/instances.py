@@ -1,9 +1,10 @@
-"""Instances of agents: start, stop, pause, resume, hibernate, read and list them."""
+"""Instances of agents: start, stop, pause, resume, hibernate, delete, read and list them."""
 
 from __future__ import annotations
 
+import asyncio
 import builtins
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal, Protocol, cast, get_args
@@ -11,9 +12,8 @@ from typing import Final, Literal, Protocol, cast, get_args
 from wakeful.agents.schedule_sync import DeclaredSchedules, log_invalid, read_declared
 from wakeful.agents.state import StateObject, StateType, state_from_text, state_to_text
 from wakeful.engine.calendar_loader import off_loop
-from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
-from wakeful.job.job import JobRecord, check_slug
-from wakeful.job.self_scheduling import ChargeRule
+from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, WakefulError
+from wakeful.job.job import JobRecord
 from wakeful.logs import get_logger
 from wakeful.run.instances import (
     InstanceLimits,
@@ -27,8 +27,12 @@ from wakeful.service.auth.accounts import Accounts, JobContext
 from wakeful.service.auth.masking import mask_value
 from wakeful.service.jobs.pauses import read_note
 from wakeful.service.jobs.run_origin import RunOrigins
+from wakeful.store.audit import AuditEntry
 from wakeful.store.instances import (
+    ERASE_BATCH,
+    ChangedInstance,
     DelayRow,
+    InstanceChange,
     InstanceFilter,
     InstanceRow,
     InstanceRule,
@@ -37,12 +41,17 @@ from wakeful.store.instances import (
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import job_from_row
 from wakeful.store.rows import JobRow, RunView
+from wakeful.values.instance_names import check_instance
 from wakeful.values.json_value import Json, compact, json_value
 
 log = get_logger("wakeful.service")
 
 #: How many delays of an instance are shown.
 _SHOWN_DELAYS: Final = 100
+#: How many instances are started at once, at most.
+MAX_STARTED: Final = 1_000
+#: How many seconds `delete` waits until the history is erased.
+_ERASE_S: Final = 10.0
 STATUSES: Final[tuple[InstanceStatus, ...]] = get_args(InstanceStatus)
 
 
@@ -76,6 +85,14 @@ class NoClasses:
     def redact(self, workspace: str, agent: str, state: StateObject) -> StateObject:
         """Return the state as it is."""
         return state
+
+
+@dataclass(frozen=True, slots=True)
+class StartedInstances:
+    """Instances that were started together, and by name why others were not."""
+
+    views: list[InstanceView]
+    errors: dict[str, WakefulError]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,29 +140,109 @@ class InstanceService:
         name: str,
         *,
         state: Mapping[str, object] | None = None,
+        replace: bool = False,
     ) -> InstanceView:
         """Start an instance. A new one, or one that was stopped, begins with its initial state.
 
         `state` changes keys of the initial state. An instance that is not stopped keeps its state, and gets
         the declared schedules of its class: also those that it cancelled itself. FailedPrecondition: it has
-        another state than `state` asks for.
+        another state than `state` asks for, and is not to `replace` it.
         """
-        await self._authorize(principal, workspace, agent, name)
-        data = None if state is None else self._initial(workspace, agent, state)
+        started = await self.start_many(principal, workspace, agent, {name: state}, replace=replace)
+        for error in started.errors.values():
+            raise error
+        if not started.views:  # it was deleted a moment later
+            raise instance_rules.no_instance(agent, name)
+        return started.views[0]
+
+    async def start_many(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        states: Mapping[str, Mapping[str, object] | None],
+        *,
+        replace: bool = False,
+    ) -> StartedInstances:
+        """Start instances in one transaction, each with its state, as `start` does; None: without one.
+
+        Those that cannot be started are reported by their names; the others are started.
+        """
+        await self._accounts.authorize(principal, "instance.write", workspace, agent)
+        if not 1 <= len(states) <= MAX_STARTED:
+            raise InvalidArgument(f"instances: start 1 to {MAX_STARTED} at once, not {len(states)}")
+        errors: dict[str, WakefulError] = {}
+        texts: dict[str, str | None] = {}
+        for given, state in states.items():
+            try:
+                name = check_instance(given)
+                texts[name] = self._initial(workspace, agent, state, replace=replace)
+            except (InvalidArgument, FailedPrecondition) as error:
+                errors[given] = error
+        if not texts:
+            await self._classes.get(workspace, agent)
+            return StartedInstances([], errors)
         # A newer version may be registered elsewhere: it migrates what the class of this process wrote.
-        version = 0 if data is None else self.state_types.version(workspace, agent)
+        version = self.state_types.version(workspace, agent)
         call = await self._origins.call(principal, workspace, agent)
         if call is not None:
-            call.start(name)
+            call.start(*texts)
         charge = call.charge if call else None
 
-        async def start(context: JobContext) -> InstanceView:
+        async def start(context: JobContext) -> None:
             declared = await self._declared(context)
             log_invalid(declared)
-            rule = instance_rules.start(name, declared, data, self._now_ms(), version)
-            return await self._change(principal, workspace, agent, name, "start", rule, charge)
+            now_ms = self._now_ms()
 
-        return await self._accounts.with_context(workspace, agent, start)
+            def rule_of(name: str, data: str | None) -> InstanceRule:
+                decide = instance_rules.start(
+                    name, declared, data, now_ms, 0 if data is None else version, replace=replace
+                )
+
+                def rule(row: InstanceRow | None, jobs: Sequence[JobRow]) -> InstanceChange | None:
+                    errors.pop(name, None)  # of a transaction that is repeated
+                    try:
+                        return decide(row, jobs)
+                    except FailedPrecondition as error:
+                        errors[name] = error
+                        return None
+
+                return rule
+
+            def entries(changed: Sequence[ChangedInstance]) -> list[AuditEntry]:
+                names = [name for name, each in zip(texts, changed, strict=True) if each.changed]
+                if len(names) == 1:
+                    return [principal.entry(workspace, "instance.start", f"{agent}/{names[0]}")]
+                details: dict[str, Json] = {"count": len(names), "instances": [*names]}
+                return [principal.entry(workspace, "instance.start", agent, compact(details))]
+
+            rules = {name: rule_of(name, data) for name, data in texts.items()}
+            await self._store.change_instances(workspace, agent, now_ms, rules, entries, self._limits, charge)
+
+        await self._checked(workspace, agent, self._accounts.with_context(workspace, agent, start))
+        ids = [instance_id(workspace, agent, name) for name in texts if name not in errors]
+        views = {view.row.id: view for view in await self._store.instances_by_ids(ids)}
+        return StartedInstances([views[each] for each in ids if each in views], errors)
+
+    async def delete(
+        self, principal: Principal, workspace: str, agent: str, name: str, *, erase: bool = False
+    ) -> InstanceView | None:
+        """Delete an instance: its state, mailbox and schedules. Its runs stay, and with `erase` they do not.
+
+        Runs that have not ended are cancelled. Returns the instance if an erasure is not complete after some
+        seconds: it continues, and the instance is `deleting` until then. Call it again to wait on.
+        """
+        name = await self._authorize(principal, workspace, agent, name)
+        own = instance_id(workspace, agent, name)
+        has_runs = erase and await self._store.has_runs_of(own)
+        rule = instance_rules.delete(workspace, agent, name, self._now_ms(), erase=erase, has_runs=has_runs)
+        action: Literal["erase", "delete"] = "erase" if erase else "delete"
+        await self._change(principal, workspace, agent, name, action, rule)
+        ends_at = asyncio.get_running_loop().time() + _ERASE_S
+        while erase and await self._store.erase_instance(own, ERASE_BATCH):
+            if asyncio.get_running_loop().time() > ends_at:
+                return await self._store.instance(workspace, agent, name)
+        return None
 
     async def stop(
         self,
@@ -155,9 +252,9 @@ class InstanceService:
         name: str,
     ) -> InstanceView:
         """Stop an instance: delete its schedules, and cancel its runs, also the one that is running."""
-        await self._authorize(principal, workspace, agent, name)
+        name = await self._authorize(principal, workspace, agent, name)
         rule = instance_rules.stop(agent, name, self._now_ms())
-        return await self._change(principal, workspace, agent, name, "stop", rule)
+        return await self._changed(principal, workspace, agent, name, "stop", rule)
 
     async def pause(
         self,
@@ -170,9 +267,9 @@ class InstanceService:
     ) -> InstanceView:
         """Pause an instance: its signals wait until it is resumed."""
         text = read_note(note)
-        await self._authorize(principal, workspace, agent, name, "instance.pause")
+        name = await self._authorize(principal, workspace, agent, name, "instance.pause")
         rule = instance_rules.pause(agent, name, text, self._now_ms())
-        return await self._change(principal, workspace, agent, name, "pause", rule, note=text)
+        return await self._changed(principal, workspace, agent, name, "pause", rule, note=text)
 
     async def resume(
         self,
@@ -182,13 +279,13 @@ class InstanceService:
         name: str,
     ) -> InstanceView:
         """Resume an instance that is paused or blocked."""
-        await self._authorize(principal, workspace, agent, name, "instance.pause")
+        name = await self._authorize(principal, workspace, agent, name, "instance.pause")
         rule = instance_rules.resume(agent, name, self._now_ms())
-        return await self._change(principal, workspace, agent, name, "resume", rule)
+        return await self._changed(principal, workspace, agent, name, "resume", rule)
 
     async def hibernate(self, principal: Principal, workspace: str, agent: str, name: str) -> InstanceView:
         """Remove an instance from the memory of every process. Its next signal loads it again."""
-        await self._authorize(principal, workspace, agent, name)
+        name = await self._authorize(principal, workspace, agent, name)
         view = await self._view(workspace, agent, name)
         now_ms = self._now_ms()
         await self._store.record_hibernation([view.row.id], now_ms, publish=True)
@@ -199,8 +296,7 @@ class InstanceService:
     async def get(self, principal: Principal, workspace: str, agent: str, name: str) -> InstanceDetails:
         """Return an instance with its schedules, and for an admin its state, as it is."""
         await self._accounts.authorize(principal, "read", workspace, agent)
-        check_slug(name, "instance")
-        view = await self._view(workspace, agent, name)
+        view = await self._view(workspace, agent, check_instance(name))
         schedules = _readable(await self._store.schedules(view.row.id))
         delays = tuple(await self._store.delays(view.row.id, _SHOWN_DELAYS)) if view.delays else ()
         if principal.role not in MAY["instance.state"]:
@@ -243,8 +339,7 @@ class InstanceService:
     ) -> builtins.list[RunView]:
         """Return the pending runs of an instance, in the order in which it handles them."""
         await self._accounts.authorize(principal, "read", workspace, agent)
-        check_slug(name, "instance")
-        return await self._store.mailbox(instance_id(workspace, agent, name), limit)
+        return await self._store.mailbox(instance_id(workspace, agent, check_instance(name)), limit)
 
     # --- parts -----------------------------------------------------------------------------------
 
@@ -261,9 +356,10 @@ class InstanceService:
         agent: str,
         name: str,
         action: Literal["instance.write", "instance.pause"] = "instance.write",
-    ) -> None:
+    ) -> str:
+        """Check the right, and return the name of the instance."""
         await self._accounts.authorize(principal, action, workspace, agent)
-        check_slug(name, "instance")
+        return check_instance(name)
 
     async def _change(
         self,
@@ -271,22 +367,37 @@ class InstanceService:
         workspace: str,
         agent: str,
         name: str,
-        action: Literal["start", "stop", "pause", "resume"],
+        action: Literal["stop", "pause", "resume", "delete", "erase"],
         rule: InstanceRule,
-        charge: ChargeRule | None = None,
         **details: Json,
-    ) -> InstanceView:
+    ) -> None:
         await self._classes.get(workspace, agent)  # the agent exists and has a class
         entry = principal.entry(workspace, f"instance.{action}", f"{agent}/{name}", compact(details))
-        now_ms = self._now_ms()
+        change = self._store.change_instance(
+            workspace, agent, name, self._now_ms(), rule, [entry], self._limits
+        )
+        await self._checked(workspace, agent, change)
+
+    async def _changed(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        name: str,
+        action: Literal["stop", "pause", "resume"],
+        rule: InstanceRule,
+        **details: Json,
+    ) -> InstanceView:
+        await self._change(principal, workspace, agent, name, action, rule, **details)
+        return await self._view(workspace, agent, name)
+
+    async def _checked(self, workspace: str, agent: str, change: Awaitable[object]) -> None:
+        """Wait for a change; if the store finds no class, raise the error that says why."""
         try:
-            await self._store.change_instance(
-                workspace, agent, name, now_ms, rule, [entry], self._limits, charge=charge
-            )
+            await change
         except NotFound:
             await self._classes.check(workspace, agent)
             raise
-        return await self._view(workspace, agent, name)
 
     async def _view(self, workspace: str, agent: str, name: str) -> InstanceView:
         view = await self._store.instance(workspace, agent, name)
@@ -295,8 +406,14 @@ class InstanceService:
             raise instance_rules.no_instance(agent, name)
         return view
 
-    def _initial(self, workspace: str, agent: str, state: Mapping[str, object]) -> str:
-        """Return the initial state with these keys as text, checked by the class."""
+    def _initial(
+        self, workspace: str, agent: str, state: Mapping[str, object] | None, *, replace: bool
+    ) -> str | None:
+        """Return the initial state with these keys as text, checked by the class; None: there are none."""
+        if state is None:
+            if replace:
+                raise InvalidArgument("state: give the state that replaces the one of the instance")
+            return None
         known = self.state_types.state_type(workspace, agent)
         if known is None:
             raise FailedPrecondition(

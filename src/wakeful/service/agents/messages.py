@@ -22,7 +22,14 @@ from wakeful.job.start_rules import BudgetOwner, find_requirement
 from wakeful.launch.secrets import Keyring, new_secret
 from wakeful.run.conversations import JOB_SESSION
 from wakeful.run.factory import claim_timeout_ms, manual_run, signal_of_job
-from wakeful.run.instances import DEFAULT_INSTANCE, MAILBOX_FULL, STOPPED, WAKE_SIGNAL
+from wakeful.run.instances import (
+    CLOSED,
+    DEFAULT_INSTANCE,
+    INSTANCE_DELETED,
+    MAILBOX_FULL,
+    STOPPED,
+    WAKE_SIGNAL,
+)
 from wakeful.service.admin.limits import Budgets
 from wakeful.service.agents.inheritance import needs_secret, signed_by_agent, with_agents_secret
 from wakeful.service.auth.access import Principal
@@ -166,8 +173,9 @@ class MessageService:
         agent_class = await self._store.agent_class(row.workspace, row.name)
         if view is None or agent_class is None:
             return
-        if view.row.status == "stopped":
-            raise refusal(row.name, name, STOPPED, agent_class.mailbox)
+        if view.row.status in CLOSED:
+            reason = STOPPED if view.row.status == "stopped" else INSTANCE_DELETED
+            raise refusal(row.name, name, reason, agent_class.mailbox)
         if view.waiting - view.delays >= agent_class.mailbox:
             raise refusal(row.name, name, MAILBOX_FULL, agent_class.mailbox)
 

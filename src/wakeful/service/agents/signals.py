@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
-from wakeful.job.job import check_slug
 from wakeful.job.self_scheduling import ChargeRule
 from wakeful.job.start_rules import BudgetOwner
 from wakeful.run.instances import AgentClass, InstanceLimits
@@ -31,6 +30,7 @@ from wakeful.store.idempotency import Keyed, is_claiming
 from wakeful.store.instances import Received
 from wakeful.store.port import Store
 from wakeful.values.bounded_cache import MB
+from wakeful.values.instance_names import check_instance
 from wakeful.values.instants import utc_datetime
 
 #: The size of a class without schedules, in bytes.
@@ -136,7 +136,7 @@ class SignalService:
         started enough.
         """
         await self._accounts.authorize(principal, "signal", workspace, agent)
-        check_slug(instance, "instance")
+        instance = check_instance(instance)
         if not signals:
             raise InvalidArgument("signals: there is none; send at least one")
         if len(signals) > MAX_BATCH:

@@ -16,6 +16,7 @@ from typing import Final, Literal, get_args
 from wakeful.errors import InvalidArgument, InvalidSchedule
 from wakeful.job.job import MAX_NAME
 from wakeful.service.cron_tool.values import KINDS, WHEN, empty, json_in, plain, read_schedule, text
+from wakeful.values.instance_names import check_instance
 from wakeful.values.json_value import camel
 
 Action = Literal[
@@ -245,8 +246,8 @@ def _instance_call(action: Action, flat: dict[str, object], problems: dict[str, 
         agent=read.word("agentId", agent),
         fields=flat,
         limit=read.limit(call.get("limit")),
-        cursor=read.word("cursor", call.get("cursor") or None),
-        instance=read.word("instance", flat.pop("instance", None)),
+        cursor=read.instance("cursor", call.get("cursor") or None),
+        instance=read.instance("instance", flat.pop("instance", None)),
     )
     if problems:
         raise all_of(problems)
@@ -394,6 +395,14 @@ class _Reader:
             self._problems.setdefault(name, "give a name or an id, as list shows them")
             return None
         return word
+
+    def instance(self, name: str, value: object) -> str | None:
+        """Return the name of an instance, which is any text."""
+        try:
+            return None if value is None else check_instance(value, name)
+        except InvalidArgument as error:
+            self._problems.setdefault(name, error.message.removeprefix(f"{name}: "))
+            return None
 
     def limit(self, value: object) -> int | None:
         """Return the limit of a list."""

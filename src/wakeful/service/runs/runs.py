@@ -9,7 +9,6 @@ from typing import Final
 from wakeful.document import payload_to_text
 from wakeful.engine.completer import LoggedConsequences, log_outcome
 from wakeful.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, WakefulError
-from wakeful.job.job import check_slug
 from wakeful.job.start_rules import BudgetOwner
 from wakeful.launch.port import truncate
 from wakeful.logs import get_logger
@@ -31,6 +30,7 @@ from wakeful.store.internal_jobs import ALERT_JOBS
 from wakeful.store.port import Store
 from wakeful.store.rows import AttemptView, DeadLetter, RunFilter, RunView
 from wakeful.values.clock import Clock
+from wakeful.values.instance_names import check_instance
 from wakeful.values.json_value import Json, compact
 
 #: The most dead letters that one call replays or discards.
@@ -111,7 +111,7 @@ class RunService:
         if instance is not None:
             if visible is None:
                 raise InvalidArgument("instance: it needs its agent; give agent too")
-            own = instance_id(workspace, visible, check_slug(instance, "instance"))
+            own = instance_id(workspace, visible, check_instance(instance))
         runs = await self._store.runs(
             RunFilter(
                 workspace,

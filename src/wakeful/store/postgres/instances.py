@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from asyncpg import SerializationError
 
-from wakeful.run.instances import (
-    InstanceLimits,
-    instance_id,
-)
+from wakeful.run.instances import INSTANCE_DELETED, InstanceLimits, instance_id
 from wakeful.run.signal_rules import Arrival
 from wakeful.store.accounts import AgentChanged
-from wakeful.store.instances import (
-    InstanceRow,
-    InstanceRule,
-    Received,
-)
+from wakeful.store.instances import ChangedInstance, InstanceRow, InstanceRule, Received
 from wakeful.store.mailbox_rules import signal_key, signal_result
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.mailbox import (
@@ -39,6 +32,7 @@ from wakeful.store.postgres.signal_outcomes import (
 from wakeful.store.postgres.waiting_runs import cancel
 from wakeful.store.row_mapping import view_of_new_run
 from wakeful.store.rows import RunView
+from wakeful.store.sql import erasure
 from wakeful.store.sql import instances as shared
 from wakeful.store.sql.driver import Duplicate
 from wakeful.store.sql.runs import runs_by_ids
@@ -47,8 +41,9 @@ from wakeful.values.clock import Clock
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
 
-#: the primary key
-LOCK_INSTANCE: Final = f"{shared.INSTANCE} FOR UPDATE"
+#: the primary key, once for each
+LOCK_INSTANCES: Final = f"""
+    SELECT {shared.INSTANCE_COLUMNS} FROM instances i WHERE i.id = ANY($1::uuid[]) ORDER BY i.id FOR UPDATE"""
 #: live_runs_mailbox and live_runs_exposed
 LIVE_OF_INSTANCE: Final = """
     SELECT run_id::text FROM live_runs WHERE instance_id = $1 AND state = 'pending'
@@ -97,46 +92,53 @@ async def _check_limits(db: Db, workspace: str, agent: str, limits: InstanceLimi
     )
 
 
-async def change_instance(
+async def change_instances(
     db: Db,
     events: TransactionEvents,
     clock: Clock,
     workspace: str,
     agent: str,
-    name: str,
     now_ms: int,
-    rule: InstanceRule,
+    rules: Mapping[str, InstanceRule],
     limits: InstanceLimits | None,
-) -> tuple[InstanceRow | None, bool]:
-    own = instance_id(workspace, agent, name)
+) -> list[ChangedInstance]:
+    names = {instance_id(workspace, agent, name): name for name in rules}
     session = PostgresSession(db)
     inactive = await hold_agents(db, [(workspace, agent)])
     await shared.hold_class(session, workspace, agent)
-    found = await schedule_ids(db, [own])
+    found = await schedule_ids(db, list(names))
     if found:
         await db.execute(sql.LOCK_CURSORS, list(found))
     jobs = await lock_schedules(db, list(found))
-    row = await db.fetchrow(LOCK_INSTANCE, own)
-    old = None if row is None else InstanceRow(*row)
-    await check_unchanged(db, [own], found)
+    rows = {row["id"]: InstanceRow(*row) for row in await db.fetch(LOCK_INSTANCES, sorted(names))}
+    await check_unchanged(db, list(names), found)
     in_order = sorted(jobs.values(), key=lambda job: (job.schedule_origin, job.schedule_id))
-    change = rule(old, in_order)
-    if change is None:
-        return old, False
-    if change.active is not None and change.active == bool(inactive):
+    plan = shared.plan_changes(workspace, agent, names, rows, in_order, rules)
+    if plan.active is not None and plan.active == bool(inactive):
         raise AgentChanged(agent)
-    new = change.row._replace(
-        id=own, workspace=workspace, agent=agent, name=name, sequence=old.sequence if old else 0
-    )
     try:
-        await shared.write_instance(session, new, new=old is None)
+        await shared.write_changes(session, plan)
     except Duplicate as error:  # repeat the transaction: another one has just added the instance
         raise SerializationError("the instance was added meanwhile") from error
-    if limits is not None and new.status != "stopped" and (old is None or old.status == "stopped"):
+    if limits is not None and plan.grows:
         await _check_limits(db, workspace, agent, limits)
-    if change.cancel is not None:
-        live = await db.fetch(LIVE_OF_INSTANCE, own, change.cancel_running)
-        await cancel(db, events, now_ms, [(run_id, change.cancel) for (run_id,) in live])
-    await change_schedules(db, events, clock, now_ms, jobs, change.created, change.changed, change.deleted)
-    await expose(db, events, now_ms, [own])
-    return new, True
+    for own, reason, running in plan.cancelled:
+        live = await db.fetch(LIVE_OF_INSTANCE, own, running)
+        await cancel(db, events, now_ms, [(run_id, reason) for (run_id,) in live])
+    await change_schedules(db, events, clock, now_ms, jobs, plan.created, plan.changed, plan.deleted)
+    await shared.delete_rows(session, events, plan)
+    await expose(db, events, now_ms, plan.written)
+    return plan.result
+
+
+async def erase_instance(db: Db, events: TransactionEvents, now_ms: int, instance: str, limit: int) -> bool:
+    session = PostgresSession(db)
+    found = await erasure.find_history(session, instance, limit)
+    if found is None:
+        return False
+    live = [run_id for (run_id,) in await db.fetch(LIVE_OF_INSTANCE, instance, True)]
+    await cancel(db, events, now_ms, [(run_id, INSTANCE_DELETED) for run_id in (*live, *found.live_alerts)])
+    await erasure.delete_history(session, found)
+    if found.jobs:
+        await db.execute(sql.DELETE_JOBS_WITHOUT_RUNS, list(found.jobs))
+    return found.is_more or bool(live)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from wakeful.errors import NotFound
 from wakeful.job.self_scheduling import ChargeRule
-from wakeful.run.instances import AgentClass, DeclaredSchedule, InstanceLimits, instance_id
+from wakeful.run.instances import CLOSED, AgentClass, DeclaredSchedule, InstanceLimits, instance_id
 from wakeful.run.signal_rules import Arrival
-from wakeful.store.audit import AuditEntry, was_written
+from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import Keyed
 from wakeful.store.instances import (
+    UNLOAD_TOPIC,
+    ChangedInstance,
     DelayRow,
     InstanceFilter,
     InstanceRow,
@@ -25,7 +28,7 @@ from wakeful.store.instances import (
 from wakeful.store.mailbox_rules import DELAY_SOURCE, KEEP_DELAY_ID_MS, check_instances
 from wakeful.store.quotas import INSTANCES
 from wakeful.store.rows import JobRow
-from wakeful.store.sql import jobs
+from wakeful.store.sql import erasure, jobs
 from wakeful.store.sql.accounts import add_agent
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.sql.driver import Row, SqlSession, Texts
@@ -72,6 +75,10 @@ _VIEW_COLUMNS: Final = Texts(
 )
 #: the primary key
 VIEW: Final = Texts(*(f"SELECT {columns} FROM instances i WHERE i.id = $2" for columns in _VIEW_COLUMNS))
+#: the primary key, once for each
+VIEWS: Final = Texts(
+    *(f"SELECT {columns} FROM instances i WHERE i.id = ANY($2::uuid[])" for columns in _VIEW_COLUMNS)
+)
 #: runs_mailbox or live_runs_mailbox: a range of it, in its order
 PENDING: Final = Texts(
     sqlite="""
@@ -110,13 +117,21 @@ CHANGE_INSTANCE: Final = """
 STALE: Final = """
     SELECT name FROM instances
     WHERE workspace = $1 AND agent = $2 AND schedules_hash < $3 AND schedules_version <= $4
-        AND status <> 'stopped'
+        AND status <> 'stopped' AND status <> 'deleting'
     UNION ALL SELECT name FROM instances
     WHERE workspace = $1 AND agent = $2 AND schedules_hash > $3 AND schedules_version <= $4
-        AND status <> 'stopped'
+        AND status <> 'stopped' AND status <> 'deleting'
     LIMIT $5"""
 #: the primary key, once for each
 HIBERNATE: Final = "UPDATE instances SET hibernated_at = $2 WHERE id = ANY($1::uuid[])"
+#: the primary key, once for each
+DELETE_INSTANCES: Final = "DELETE FROM instances WHERE id = ANY($1::uuid[])"
+#: the primary key: a range of it for each. An instance of the same name has the same id, and begins anew
+DELETE_SIGNAL_IDS: Final = "DELETE FROM signal_ids WHERE instance_id = ANY($1::uuid[])"
+#: instances_deleting
+DELETING: Final = "SELECT id::text FROM instances WHERE status = 'deleting' ORDER BY id LIMIT $1"
+#: runs_of_instance: the beginning of a range of it
+HAS_RUNS: Final = "SELECT 1 FROM runs WHERE instance_id = $1 LIMIT 1"
 #: signal_ids_expires: its beginning; the primary key for each
 PRUNE_SIGNAL_IDS: Final = """
     DELETE FROM signal_ids WHERE (instance_id, source, id) IN (
@@ -210,6 +225,91 @@ async def write_instance(session: SqlSession, row: InstanceRow, *, new: bool) ->
         await session.execute(CHANGE_INSTANCE, row.id, *head[4:], *tail[:4], row.updated_ms)
 
 
+@dataclass(slots=True)
+class InstancePlan:
+    """What rules decided about several instances, by their ids."""
+
+    #: in the order of the rules
+    result: list[ChangedInstance] = field(default_factory=list)
+    #: the rows to add and to change
+    added: list[InstanceRow] = field(default_factory=list)
+    updated: list[InstanceRow] = field(default_factory=list)
+    #: the instances to delete
+    gone: list[str] = field(default_factory=list)
+    #: whose runs are cancelled: instance, reason, and whether also the one that is running
+    cancelled: list[tuple[str, str, bool]] = field(default_factory=list)
+    created: list[JobRow] = field(default_factory=list)
+    changed: list[JobRow] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    #: as in `InstanceChange`
+    active: bool | None = None
+    #: whether more instances count towards the limits
+    grows: bool = False
+
+    @property
+    def written(self) -> list[str]:
+        """The instances that still exist and whose next run may be exposed."""
+        return [row.id for row in (*self.added, *self.updated)]
+
+
+def plan_changes(
+    workspace: str,
+    agent: str,
+    names: Mapping[str, str],
+    rows: Mapping[str, InstanceRow],
+    schedules: Iterable[JobRow],
+    rules: Mapping[str, InstanceRule],
+) -> InstancePlan:
+    """Return what the rule of each of these instances decides. `names` has their names by id."""
+    plan = InstancePlan()
+    jobs_of: defaultdict[str | None, list[JobRow]] = defaultdict(list)
+    for job in schedules:
+        jobs_of[job.instance_id].append(job)
+    for own, name in names.items():
+        old = rows.get(own)
+        change = rules[name](old, jobs_of[own])
+        if change is None:
+            plan.result.append(ChangedInstance(old))
+            continue
+        row = change.row._replace(
+            id=own, workspace=workspace, agent=agent, name=name, sequence=old.sequence if old else 0
+        )
+        if change.delete:
+            plan.gone.append(own)
+        elif old is None:
+            plan.added.append(row)
+        else:
+            plan.updated.append(row)
+        plan.result.append(ChangedInstance(None if change.delete else row, True))
+        if change.cancel is not None:
+            plan.cancelled.append((own, change.cancel, change.cancel_running))
+        plan.created += change.created
+        plan.changed += change.changed
+        plan.deleted += change.deleted
+        plan.active = plan.active if change.active is None else change.active
+        plan.grows |= not change.delete and row.status not in CLOSED and (old is None or old.status in CLOSED)
+    return plan
+
+
+async def write_changes(session: SqlSession, plan: InstancePlan) -> None:
+    """Write the rows of a plan. Duplicate: another transaction has added one of them."""
+    for row in sorted(plan.added):  # in the order of the ids, as all transactions do
+        await write_instance(session, row, new=True)
+    for row in plan.updated:
+        await write_instance(session, row, new=False)
+
+
+async def delete_rows(session: SqlSession, events: TransactionEvents, plan: InstancePlan) -> None:
+    """Delete the instances of a plan that are gone, with the ids of their signals; unload closed ones."""
+    closed = [*plan.gone, *(row.id for row in plan.updated if row.status == "deleting")]
+    if closed:
+        await session.execute(DELETE_SIGNAL_IDS, closed)
+        for instance in closed:
+            events.publish(f"{UNLOAD_TOPIC}{instance}")
+    if plan.gone:
+        await session.execute(DELETE_INSTANCES, plan.gone)
+
+
 def instance_view(row: Row) -> InstanceView:
     """Return an instance from `_VIEW_COLUMNS`."""
     *columns, due, delays, active_run = row
@@ -236,6 +336,11 @@ async def read_instance(
     """Return an instance with its mailbox."""
     row = await session.row(VIEW, now_ms, instance_id(workspace, agent, name))
     return None if row is None else instance_view(row)
+
+
+async def read_instances(session: SqlSession, ids: Sequence[str], now_ms: int) -> list[InstanceView]:
+    """Return instances with their mailboxes, as far as they exist."""
+    return [instance_view(row) for row in await session.rows(VIEWS, now_ms, list(ids))]
 
 
 async def list_instances(session: SqlSession, only: InstanceFilter, now_ms: int) -> list[InstanceView]:
@@ -368,19 +473,78 @@ class SqlInstances(SqlBase):
         `charge`, which is as in `create_jobs`. Topics: `jobs`, `runs`, and `stop:<id>` for a running run that
         is cancelled.
         """
-        change = self._operations.instances.change_instance
-        recorded: Recorded[tuple[InstanceRow | None, bool]] = Recorded(
-            entries, was_written, None if keyed is None else keyed.of(_row), charge
+        recorded: Recorded[list[ChangedInstance]] = Recorded(
+            entries, _any_changed, None if keyed is None else keyed.of(_row), charge
         )
-        row, _ = await self._record(
+        changed = await self._change(recorded, workspace, agent, now_ms, {name: rule}, limits)
+        return _row(changed)
+
+    async def change_instances(
+        self,
+        workspace: str,
+        agent: str,
+        now_ms: int,
+        rules: Mapping[str, InstanceRule],
+        entries: Callable[[Sequence[ChangedInstance]], Sequence[AuditEntry]],
+        limits: InstanceLimits | None = None,
+        charge: ChargeRule | None = None,
+    ) -> list[ChangedInstance]:
+        """Do `change_instance` for several instances of an agent in one transaction, each with its rule.
+
+        Returns what became of each, in the order of `rules`. `entries` gets the same.
+        """
+        recorded: Recorded[list[ChangedInstance]] = Recorded(entries, _any_changed, None, charge)
+        return await self._change(recorded, workspace, agent, now_ms, rules, limits)
+
+    async def _change(
+        self,
+        recorded: Recorded[list[ChangedInstance]],
+        workspace: str,
+        agent: str,
+        now_ms: int,
+        rules: Mapping[str, InstanceRule],
+        limits: InstanceLimits | None,
+    ) -> list[ChangedInstance]:
+        change = self._operations.instances.change_instances
+        return await self._record(
             recorded,
-            change, self.clock, workspace, agent, name, now_ms, rule, limits,
+            change, self.clock, workspace, agent, now_ms, rules, limits,
         )  # fmt: skip
-        return row
+
+    async def deleting_instances(self, limit: int) -> list[str]:
+        """Return the ids of instances whose history is being erased."""
+        return await self._driver.read(lambda db: self._driver.session(db).column(DELETING, limit))
+
+    async def has_runs_of(self, instance_id: str) -> bool:
+        """Return whether there is a run of an instance, also of one that was deleted."""
+        return (
+            await self._driver.read(lambda db: self._driver.session(db).value(HAS_RUNS, instance_id))
+            is not None
+        )
+
+    async def erase_instance(self, instance_id: str, limit: int) -> bool:
+        """Delete up to `limit` runs of an instance that is `deleting`, with all that belongs to them.
+
+        The last call deletes the instance. Returns whether there is more to erase. Another process may do
+        the same meanwhile.
+        """
+        if await self._driver.write(
+            self._operations.instances.erase_instance, self.clock.now_ms(), instance_id, limit
+        ):
+            return True
+        row = await self._read(find_instance, instance_id)
+        if row is None or row.status != "deleting":
+            return False
+        responses = await self._read(erasure.find_responses, row.workspace, row.name)
+        return await self._driver.write(self._shared(erasure.finish), row, responses)
 
     async def instance(self, workspace: str, agent: str, name: str) -> InstanceView | None:
         """Return an instance."""
         return await self._read(read_instance, workspace, agent, name, self.clock.now_ms())
+
+    async def instances_by_ids(self, ids: Sequence[str]) -> list[InstanceView]:
+        """Return these instances, as far as they exist, in any order."""
+        return await self._read(read_instances, ids, self.clock.now_ms())
 
     async def instances(self, only: InstanceFilter) -> list[InstanceView]:
         """Return instances, ordered by agent and name."""
@@ -413,7 +577,7 @@ class SqlInstances(SqlBase):
             await record_hibernation(self._driver.session(db), instance_ids, now_ms)
             if publish:
                 for each in instance_ids:
-                    events.publish(f"hibernate:{each}")
+                    events.publish(f"{UNLOAD_TOPIC}{each}")
 
         await self._driver.write(run)
 
@@ -427,5 +591,10 @@ def _any_new(received: Sequence[Received]) -> bool:
     return any(not each.duplicate for each in received)
 
 
-def _row(changed: tuple[InstanceRow | None, bool]) -> InstanceRow | None:
-    return changed[0]
+def _any_changed(changed: Sequence[ChangedInstance]) -> bool:
+    """Return whether anything was written."""
+    return any(each.changed for each in changed)
+
+
+def _row(changed: Sequence[ChangedInstance]) -> InstanceRow | None:
+    return changed[0].row

@@ -21,7 +21,7 @@ from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.claim_requests import ClaimedRun, ClaimRequest
 from wakeful.store.instances import (
-    InstanceRow,
+    ChangedInstance,
     InstanceRule,
     Received,
 )
@@ -318,18 +318,21 @@ class InstanceOperations(Protocol[C]):
         limits: InstanceLimits | None,
     ) -> list[Received]: ...
 
-    async def change_instance(
+    async def change_instances(
         self,
         db: C,
         events: TransactionEvents,
         clock: Clock,
         workspace: str,
         agent: str,
-        name: str,
         now_ms: int,
-        rule: InstanceRule,
+        rules: Mapping[str, InstanceRule],
         limits: InstanceLimits | None,
-    ) -> tuple[InstanceRow | None, bool]: ...
+    ) -> list[ChangedInstance]: ...
+
+    async def erase_instance(
+        self, db: C, events: TransactionEvents, now_ms: int, instance: str, limit: int
+    ) -> bool: ...
 
 
 class ChangelogOperations(Protocol[C]):

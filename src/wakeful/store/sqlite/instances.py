@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from wakeful.run.instances import (
-    InstanceLimits,
-    instance_id,
-)
+from wakeful.run.instances import INSTANCE_DELETED, InstanceLimits, instance_id
 from wakeful.run.signal_rules import Arrival
 from wakeful.store.accounts import AgentChanged
-from wakeful.store.instances import (
-    InstanceRow,
-    InstanceRule,
-    Received,
-)
+from wakeful.store.instances import ChangedInstance, InstanceRule, Received
 from wakeful.store.mailbox_rules import signal_key, signal_result
 from wakeful.store.row_mapping import view_of_new_run
+from wakeful.store.sql import erasure
 from wakeful.store.sql import instances as shared
 from wakeful.store.sql.runs import runs_by_ids
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.mailbox import add_signals, expose, known_signals, remember
 from wakeful.store.sqlite.session import SqliteSession
 from wakeful.store.sqlite.signal_outcomes import change_schedules, read_schedules
-from wakeful.store.sqlite.waiting_runs import cancel
+from wakeful.store.sqlite.waiting_runs import cancel, delete_without_runs
 from wakeful.values.clock import Clock
 
 #: the primary key, once for each
@@ -85,36 +79,45 @@ async def _check_limits(db: sqlite3.Connection, workspace: str, agent: str, limi
     )
 
 
-async def change_instance(
+async def change_instances(
     db: sqlite3.Connection,
     events: TransactionEvents,
     clock: Clock,
     workspace: str,
     agent: str,
-    name: str,
     now_ms: int,
-    rule: InstanceRule,
+    rules: Mapping[str, InstanceRule],
     limits: InstanceLimits | None,
-) -> tuple[InstanceRow | None, bool]:
-    own = instance_id(workspace, agent, name)
+) -> list[ChangedInstance]:
+    names = {instance_id(workspace, agent, name): name for name in rules}
     session = SqliteSession(db)
     await shared.hold_class(session, workspace, agent)
-    old = await shared.find_instance(session, own)
-    jobs = read_schedules(db, [own])
-    change = rule(old, jobs)
-    if change is None:
-        return old, False
-    if change.active is not None and db.execute(ACTIVE, (workspace, agent)).fetchone() != (change.active,):
+    jobs = read_schedules(db, names)
+    rows = {own: row for own in names if (row := await shared.find_instance(session, own)) is not None}
+    plan = shared.plan_changes(workspace, agent, names, rows, jobs, rules)
+    if plan.active is not None and db.execute(ACTIVE, (workspace, agent)).fetchone() != (plan.active,):
         raise AgentChanged(agent)
-    row = change.row._replace(
-        id=own, workspace=workspace, agent=agent, name=name, sequence=old.sequence if old else 0
-    )
-    await shared.write_instance(session, row, new=old is None)
-    if limits is not None and row.status != "stopped" and (old is None or old.status == "stopped"):
+    await shared.write_changes(session, plan)
+    if limits is not None and plan.grows:
         await _check_limits(db, workspace, agent, limits)
-    if change.cancel is not None:
-        live = db.execute(LIVE_OF_INSTANCE, (own, change.cancel_running)).fetchall()
-        cancel(db, events, now_ms, [(run_id, change.cancel) for (run_id,) in live])
-    await change_schedules(db, events, clock, now_ms, jobs, change.created, change.changed, change.deleted)
-    expose(db, events, now_ms, [own])
-    return row, True
+    for own, reason, running in plan.cancelled:
+        live = db.execute(LIVE_OF_INSTANCE, (own, running)).fetchall()
+        cancel(db, events, now_ms, [(run_id, reason) for (run_id,) in live])
+    await change_schedules(db, events, clock, now_ms, jobs, plan.created, plan.changed, plan.deleted)
+    await shared.delete_rows(session, events, plan)
+    expose(db, events, now_ms, plan.written)
+    return plan.result
+
+
+async def erase_instance(
+    db: sqlite3.Connection, events: TransactionEvents, now_ms: int, instance: str, limit: int
+) -> bool:
+    session = SqliteSession(db)
+    found = await erasure.find_history(session, instance, limit)
+    if found is None:
+        return False
+    live = [run_id for (run_id,) in db.execute(LIVE_OF_INSTANCE, (instance, True))]
+    cancel(db, events, now_ms, [(run_id, INSTANCE_DELETED) for run_id in (*live, *found.live_alerts)])
+    await erasure.delete_history(session, found)
+    delete_without_runs(db, found.jobs)
+    return found.is_more or bool(live)

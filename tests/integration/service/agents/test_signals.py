@@ -111,7 +111,7 @@ async def test_bad_signals_are_refused_with_advice(new_app: NewApp):
         cases: list[tuple[type[Exception], str, tuple[Any, ...]]] = [
             (NotFound, "no agent 'nobody'", ("nobody", "eu", "add")),
             (FailedPrecondition, r"agent 'plain' has no class.*app\.agent", ("plain", "eu", "add")),
-            (InvalidArgument, "instance: 'E U' is not a slug", ("counter", "E U", "add")),
+            (InvalidArgument, r"instance: .* character U\+000A", ("counter", "E\nU", "add")),
             (InvalidArgument, "signals: there is none", ("counter", "eu", [])),
             (
                 InvalidArgument,

@@ -38,6 +38,7 @@ from wakeful.document.fields import MAX_MESSAGE, WORK
 from wakeful.document.guards import ALERT_FIELDS
 from wakeful.document.kinds import MAX_DESCRIPTION
 from wakeful.run.conversations import JOB_SESSION
+from wakeful.service.agents.instances import MAX_STARTED
 from wakeful.service.jobs.pauses import MAX_NOTE
 from wakeful.signal.requests import MAX_BATCH
 from wakeful.signal.signals import MAX_ID, MAX_SOURCE, MAX_TYPE, SPECVERSION
@@ -230,8 +231,30 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "state": {
                 **or_null(OBJECT),
                 "description": "Keys of the initial state and their values. The server must have the class.",
-            }
+            },
+            "replace": {
+                **or_null(BOOLEAN),
+                "description": "Give the state also to an instance that is not stopped.",
+            },
         }
+    ),
+    "StartInstances": request(
+        {
+            "instances": {
+                "type": "array",
+                "minItems": 1,
+                "maxItems": MAX_STARTED,
+                "items": request(
+                    {
+                        "id": {**TEXT, "description": "Its name."},
+                        "state": {**or_null(OBJECT), "description": "As where one instance is started."},
+                    },
+                    "id",
+                ),
+            },
+            "replace": {**or_null(BOOLEAN), "description": "As where one instance is started."},
+        },
+        "instances",
     ),
     "PauseInstance": request({"note": {**or_null(text(MAX_NOTE)), "description": "Why it is paused."}}),
     "Message": request(

@@ -8,6 +8,7 @@ from wakeful.document.guards import MOST_COST, TOKENS
 from wakeful.document.kinds import Kind, Reader, hours, slug
 from wakeful.schedule.schedules import LONGEST_TEXT
 from wakeful.service.agents.agents import LANE_WEIGHTS
+from wakeful.values.instance_names import MAX_INSTANCE
 from wakeful.values.instants import LATEST_MS
 
 #: A JSON schema, which may contain any JSON.
@@ -30,6 +31,10 @@ OBJECT: Final[Schema] = {"type": "object"}
 #: Any JSON.
 ANY: Final[Schema] = {}
 SLUG: Final[Schema] = schema_of(slug("name"))
+
+
+#: The name of an instance in a response.
+INSTANCE: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": MAX_INSTANCE}
 
 
 def text(longest: int, shortest: int = 0) -> Schema:

@@ -19,6 +19,7 @@ from wakeful.api.http.schemas.parts import (
     ANY,
     BOOLEAN,
     ID,
+    INSTANCE,
     INSTANT,
     LANE_WEIGHT,
     NORMAL_SCHEDULE,
@@ -51,6 +52,7 @@ _BY_FORMAT: Final[dict[str, Schema]] = {
     "text": TEXT,
     "uuid": ID,
     "slug": SLUG,
+    "instance": INSTANCE,
     "amount": {"type": "number", "minimum": 0},
     "local": {
         "type": "string",
