@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.command_line import serving
 from tests.support.doc_documents import check_block
 from tests.support.doc_pages import DOCS, PROGRAMS, Block, anchors, blocks, links, pages
 from tests.support.doc_shell import PageShell, Terminal, exclusive_ports
@@ -102,3 +103,25 @@ def test_the_index_names_every_how_to_page():
     named = {link.partition("#")[0] for link in links(DOCS / "how-to/index.md")}
 
     assert {page.name for page in (DOCS / "how-to").glob("*.md")} - named == {"index.md"}
+
+
+def test_a_server_writes_only_the_files_that_the_page_on_uninstalling_lists(tmp_path: Path):
+    with serving(tmp_path) as machine:
+        machine.wakeful("add", "hook", "--schedule", "@daily", "--url", "http://127.0.0.1:9", "--json")
+        machine.wakeful("run", "hook", "--json")
+        machine.wakeful("open")
+        written = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file()}
+
+    page = (DOCS / "operations/uninstall.md").read_text()
+    expected = {"log"}  # the stderr of the server, which the test writes
+    for name, stored in (
+        ("wakeful.db", "a.db"),
+        ("wakeful.db-wal", "a.db-wal"),
+        ("wakeful.db-shm", "a.db-shm"),
+        ("wakeful.db.key", "a.db.key"),
+    ):
+        assert f"`{name}`" in page
+        expected.add(stored)
+    keys = {each for each in written if each.startswith("config/wakeful/keys/127.0.0.1-")}
+    assert len(keys) == 1
+    assert written == expected | keys
