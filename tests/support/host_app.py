@@ -17,6 +17,8 @@ from wakeful import Wakeful
 from wakeful.integrations.fastapi import User, WebApp
 
 ROOT = "/wakeful"
+#: Seconds for the server to stop.
+_STOP_S = 30.0
 
 
 @dataclass
@@ -80,4 +82,7 @@ async def serving_host(host: Host) -> AsyncIterator[Host]:
         yield host
     finally:
         host.server.should_exit = True
+        _, running = await asyncio.wait({serving}, timeout=_STOP_S)
+        host.server.force_exit = True
         await serving
+        assert not running, "the server waits for requests that do not end"

@@ -30,7 +30,7 @@ pytest.importorskip("django")
 
 #: More views and jobs, for what the example does not show.
 _VIEWS = """
-from django.db import transaction
+from django.db import connection, transaction
 from django.http import JsonResponse
 from django.urls import path
 from shop import more_jobs
@@ -50,6 +50,21 @@ def roll_back(request):
         return JsonResponse({"id": order.pk})
 
 
+def in_transaction(request, email):
+    try:
+        with transaction.atomic():
+            order = Order.objects.create(email=email)
+            call = app.sync.enqueue(send_receipt, order.pk, connection=connection)
+            with transaction.atomic():  # a savepoint
+                app.sync.enqueue(send_receipt, order.pk, connection=connection)
+                transaction.set_rollback(True)
+            if email.startswith("nobody"):
+                raise ZeroDivisionError
+    except ZeroDivisionError:
+        pass
+    return JsonResponse({"id": order.pk, "run": call.run.id})
+
+
 async def from_async(request):
     order = await Order.objects.acreate(email="async@example.com")
     run = await app.enqueue(send_receipt, order.pk)
@@ -67,6 +82,7 @@ def call(request, name):
 
 urlpatterns += [
     path("roll-back/", roll_back),
+    path("in-transaction/<email>/", in_transaction),
     path("async/", from_async),
     path("call/<name>/", call),
     path("runs/<run_id>/", run_state),
@@ -204,15 +220,26 @@ def test_web_processes_enqueue_and_the_command_runs_the_work(project: Project, d
         assert request(f"{url}/orders/", "email=ada@example.com") == {"id": 1}
         rolled_back = request(f"{url}/roll-back/")["id"]
         made = request(f"{url}/async/")
+        joined = request(f"{url}/in-transaction/bob@example.com/")
+        lost = request(f"{url}/in-transaction/nobody@example.com/")
         with project.serve() as scheduler:
             wait_until(lambda: receipts(url).get("ada@example.com"))
             assert finished(url, made["run"])["output"] == "sent to async@example.com"
-            assert receipts(url) == {"ada@example.com": 1, "async@example.com": 1}
-            # A handler that raises is tried again; the order that was rolled back has no run at all.
+            assert finished(url, joined["run"])["output"] == "sent to bob@example.com"
+            assert request(f"{url}/runs/{lost['run']}/") == 500  # not found: it was never stored
+            again = request(f"{url}/in-transaction/eve@example.com/")
+            assert finished(url, again["run"])["output"] == "sent to eve@example.com"
+            assert receipts(url) == {
+                "ada@example.com": 1,
+                "async@example.com": 1,
+                "bob@example.com": 1,
+                "eve@example.com": 1,
+            }
+            # No run at all for the orders that were rolled back.
             assert f'"order_id":{rolled_back}' not in scheduler.output
             # Async handlers use the async ORM; on the event loop Django refuses the other one.
             count = request(f"{url}/call/count_async/")["run"]
-            assert finished(url, count)["output"] == "2"
+            assert finished(url, count)["output"] == "4"
             refused = finished(url, request(f"{url}/call/count_on_the_loop/")["run"])
             assert "SynchronousOnlyOperation" in refused["error"]
             # With DEBUG, Django keeps each query; a process that runs for weeks must not.

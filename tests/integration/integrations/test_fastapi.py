@@ -6,15 +6,21 @@ import asyncio
 import logging
 import re
 import signal
+import sqlite3
 import time
+import urllib.request
 from collections.abc import AsyncIterator
+from contextlib import closing
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from starlette.applications import Starlette
+from starlette.routing import Mount
 from websockets.exceptions import InvalidStatus
 
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
@@ -22,9 +28,11 @@ from tests.support.api_client import JOBS, ApiClient
 from tests.support.browser_client import browsing
 from tests.support.dashboard_pages import fill
 from tests.support.host_app import ROOT, Host, serving_host
+from tests.support.paths import ROOT as ROOT_FOLDER
 from tests.support.rpc_client import connected
 from tests.support.sse_client import listening
 from tests.support.waiting import PATIENCE, eventually
+from tests.support.web_programs import free_port, program, request, wait_until
 from wakeful import AsyncClient, InvalidArgument, Permanent
 from wakeful.integrations.fastapi import User, WebApp
 from wakeful.service.auth.access import LOCAL
@@ -298,6 +306,30 @@ async def test_the_host_stops_although_streams_are_open(new_app: NewApp):
             await each.__aexit__(None, None, None)
 
 
+@pytest.mark.slow
+def test_two_workers_of_uvicorn_are_two_replicas(tmp_path: Path):
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    examples = str(ROOT_FOLDER / "examples")
+    options = ("--app-dir", examples, "--workers", "2", "--port", str(port))
+    with program(tmp_path, "-m", "uvicorn", *options, "fastapi_app:host", port=port) as server:
+        with closing(sqlite3.connect(tmp_path / "wakeful.db")) as db:
+            count = "SELECT count(*) FROM workers"
+            wait_until(lambda: db.execute(count).fetchone() == (2,))
+            runs = [request(f"{url}/orders?email={number}@example.com", "")["run"] for number in range(20)]
+            done = "SELECT count(*), count(DISTINCT id) FROM runs WHERE state = 'succeeded' AND attempt = 1"
+            wait_until(lambda: db.execute(done).fetchone() == (len(runs), len(runs)))
+        events = f"{url}/wakeful/api/workspaces/default/events"
+        asked = urllib.request.Request(events, headers={"Cookie": "user=ada"})
+        with urllib.request.urlopen(asked, timeout=60) as stream:
+            began = time.monotonic()
+            assert server.stop() == 0
+            assert time.monotonic() - began < 20
+            assert b"retry" in stream.read()
+        with closing(sqlite3.connect(tmp_path / "wakeful.db")) as db:
+            assert db.execute(count).fetchone() == (0,)
+
+
 @on_one_store
 async def test_a_host_without_the_lifespan_gets_an_error_that_says_what_to_do(new_app: NewApp):
     host = FastAPI()
@@ -305,6 +337,20 @@ async def test_a_host_without_the_lifespan_gets_an_error_that_says_what_to_do(ne
     reply = TestClient(host).get("/wakeful/api/workspaces")
     assert reply.status_code == 503
     assert "lifespan=web.lifespan" in reply.json()["detail"]
+
+
+@on_one_store
+def test_starlette_mounts_it_at_any_depth(new_app: NewApp):
+    web = WebApp(new_app(), authenticate=lambda request: User("ada", "admin"))
+    below = Starlette(routes=[Mount("/deep/wakeful", web)])
+    host = Starlette(routes=[Mount("/very", below)], lifespan=web.lifespan)
+    with TestClient(host, root_path="/proxied") as client:
+        page = client.get("/proxied/very/deep/wakeful/workspaces/default/jobs")
+        assert page.status_code == 200
+        assert 'href="/proxied/very/deep/wakeful/workspaces/default/runs"' in page.text
+        headers = {"x-wakeful-csrf": _CSRF.findall(page.text)[0]}
+        made = client.post(f"/proxied/very/deep/wakeful{JOBS}", json=_JOB, headers=headers)
+        assert made.headers["location"] == f"/proxied/very/deep/wakeful{JOBS}/nightly"
 
 
 @on_one_store
