@@ -164,8 +164,29 @@ def _returns_text(function: Callable[..., object]) -> bool:
     return annotation is str or annotation == "str"
 
 
-def read_arguments(function: Callable[..., object], args: Any, kwargs: Mapping[str, Any]) -> dict[str, Json]:
+def read_parameters(function: Callable[..., object]) -> inspect.Signature:
+    """Return the parameters that a call has arguments for. InvalidArgument: one cannot be in a call."""
+    name = getattr(function, "__name__", "function")
+    signature = inspect.signature(function)
+    for each in signature.parameters.values():
+        if each.name in OPTIONS:
+            raise InvalidArgument(f"{name}: its parameter '{each.name}' is an option of `enqueue`; rename it")
+        if each.kind in (each.POSITIONAL_ONLY, each.VAR_POSITIONAL):
+            raise InvalidArgument(f"{name}: its parameter '{each.name}' has no name in a call; give it one")
+    return signature.replace(
+        parameters=[each for each in signature.parameters.values() if each.name != "run"]
+    )
+
+
+def read_arguments(
+    function: Callable[..., object],
+    args: Any,
+    kwargs: Mapping[str, Any],
+    parameters: inspect.Signature | None = None,
+) -> dict[str, Json]:
     """Return the arguments of a call by name, as JSON. Raises InvalidArgument if they do not fit.
+
+    `parameters` are those of the function, if they have been read.
 
     >>> def send(to, subject="news", *, urgent=False): ...
     >>> read_arguments(send, ["a@example.com"], {"urgent": True})
@@ -175,15 +196,7 @@ def read_arguments(function: Callable[..., object], args: Any, kwargs: Mapping[s
     wakeful.errors.InvalidArgument: send: missing a required argument: 'to'
     """
     name = getattr(function, "__name__", "function")
-    signature = inspect.signature(function)
-    for each in signature.parameters.values():
-        if each.name in OPTIONS:
-            raise InvalidArgument(f"{name}: its parameter '{each.name}' is an option of `enqueue`; rename it")
-        if each.kind in (each.POSITIONAL_ONLY, each.VAR_POSITIONAL):
-            raise InvalidArgument(f"{name}: its parameter '{each.name}' has no name in a call; give it one")
-    given = signature.replace(
-        parameters=[each for each in signature.parameters.values() if each.name != "run"]
-    )
+    given = parameters or read_parameters(function)
     try:
         bound = given.bind(*args, **kwargs).arguments
     except TypeError as error:
@@ -235,6 +248,8 @@ class Tasks:
         #: the workspace and the agent
         self._where = where
         self._saved: set[str] = set()
+        #: of the functions that have been called
+        self._parameters: dict[object, inspect.Signature] = {}
 
     @property
     def kind(self) -> str:
@@ -284,7 +299,10 @@ class Tasks:
                 )
             self.register(slug_of(function), function, {})
         task = self._tasks[_identify(function)]
-        arguments = read_arguments(function, args, kwargs)
+        parameters = self._parameters.get(_identify(function))
+        if parameters is None:
+            parameters = self._parameters[_identify(function)] = read_parameters(function)
+        arguments = read_arguments(function, args, kwargs, parameters)
         if task.options is None and arguments:
             raise InvalidArgument(
                 f"'{task.name}' is declared with a schedule, so its calls take no arguments"
@@ -306,9 +324,7 @@ class Tasks:
             )
 
         async def start() -> Run:
-            return await self._runs.get(
-                await self._home.run(lambda: self._enqueue(task, arguments, due_ms, key))
-            )
+            return await self._home.run(lambda: self._enqueue(task, arguments, due_ms, key))
 
         return Enqueued(task.name, start, self._runs, function)
 
@@ -328,11 +344,11 @@ class Tasks:
             planned.clear()
             if not outside and task.options is not None:
                 await self._plan_job(jobs, store, name, task.options)
-            run_id = await self._trigger(name, given, due_ms, key, jobs)
+            run = await self._trigger(name, given, due_ms, key, jobs)
             planned.extend(
                 view_of_new_run(each.run, 0) for each in store.planned if isinstance(each, PlannedRun)
             )
-            return run_id
+            return run if isinstance(run, str) else run.id
 
         for saved in (name in self._saved, False):
             options = task.options
@@ -373,8 +389,14 @@ class Tasks:
 
     async def _enqueue(
         self, task: Task, arguments: dict[str, Json], due_ms: int | None, key: UniqueKey | None
-    ) -> str:
-        """Store a run of the function, due at that time, and return its id; with a `key`, once."""
+    ) -> Run:
+        """Store a run of the function, due at that time, and return it; with a `key`, once."""
+        found = await self._save_and_trigger(task, arguments, due_ms, key)
+        return await self._runs.get(found) if isinstance(found, str) else run_from_view(found)
+
+    async def _save_and_trigger(
+        self, task: Task, arguments: dict[str, Json], due_ms: int | None, key: UniqueKey | None
+    ) -> RunView | str:
         if task.options is None:
             return await self._trigger(task.name, None, due_ms, key)
         if task.name not in self._saved:
@@ -407,7 +429,8 @@ class Tasks:
         due_ms: int | None,
         key: UniqueKey | None,
         jobs: JobService | None = None,
-    ) -> str:
+    ) -> RunView | str:
+        """Return the new run; with a key the id of the run of the first call, which may be over."""
         where, service = self._where, jobs or self._services.jobs
 
         async def trigger(*, keyed: Keyed[RunView | None] | None) -> RunView | None:
@@ -416,7 +439,7 @@ class Tasks:
         if key is None:
             run = await trigger(keyed=None)
             assert run is not None
-            return run.id
+            return run
         reply = await self._services.idempotency.perform(
             LOCAL, where[0], key.text, ["enqueue", *where, name], trigger, _reply, kept_ms=key.kept_ms
         )
