@@ -27,7 +27,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -81,13 +81,14 @@ class Waiting:
 
 
 @contextlib.contextmanager
-def serving(database: str) -> Iterator[tuple[str, str, int]]:
-    """Start a server; yield its URL, an admin key and its process id."""
-    key = asyncio.run(_prepare(database))
+def serving(
+    database: str, program: Sequence[str] = ("-m", "wakeful"), key: str | None = None
+) -> Iterator[tuple[str, str, int]]:
+    """Start a server; yield its URL, an admin key and its process id. `key` is one that it has already."""
+    key = key or asyncio.run(_prepare(database))
     command = [
         sys.executable,
-        "-m",
-        "wakeful",
+        *program,
         "serve",
         "--db",
         database,
