@@ -241,7 +241,7 @@ async def test_a_planned_pull_run_is_announced(store: Store, recorder: Notificat
     await store.create_jobs([job()])
     await recorder.next_event("jobs")
     await store.plan(NOW, 10, wait)
-    await recorder.next_event("runs")
+    await recorder.next_event("pull_runs")
 
 
 # --- expiring -------------------------------------------------------------------------------------------

@@ -197,6 +197,7 @@ class PlanningStore(Store):
         keyed: Keyed[list[RunView]] | None = None,
         charge: ChargeRule | None = None,
         versions: Sequence[int | None] = (),
+        day: int | None = None,
     ) -> list[RunView]:
         """Plan to add a run."""
         if not runs:  # a tick that is not due

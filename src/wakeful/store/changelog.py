@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 from wakeful.logs import get_logger
 from wakeful.run.incidents import Incident, IncidentEvent
 from wakeful.run.run import NewRun
-from wakeful.store.audit import AuditRow
+from wakeful.store.audit import AuditEntry
 
 Kind = (
     Literal["run.started", "run.finished", "run.retrying", "job.changed", "signal.emitted"]
@@ -28,6 +28,10 @@ FINISHED: Final = "run.finished"
 RETRYING: Final = "run.retrying"
 #: The kind of rows of suggestions.
 SUGGESTION: Final = "suggestion.changed"
+#: The topics for runs that may start: in workers, and in executors that claim them. Text order matters to
+#: statements that return one of them: the first is the greater one.
+RUNS: Final = "runs"
+PULL_RUNS: Final = "pull_runs"
 #: The maximum number of changes in a row, so that a reader of a few rows gets a few thousand changes.
 PAGE: Final = 1_000
 
@@ -75,7 +79,7 @@ def notify(listeners: Iterable[Callable[[str], None]], topics: Iterable[str]) ->
 class TransactionEvents:
     """What a transaction publishes when it commits: topics for listeners, and changes for the changelog."""
 
-    __slots__ = ("_changes", "_topics", "audit", "audit_heads", "cancelled", "exposed")
+    __slots__ = ("_changes", "_topics", "audit_heads", "cancelled", "entries", "exposed")
 
     def __init__(self) -> None:
         self._topics: dict[str, None] = {}
@@ -85,12 +89,17 @@ class TransactionEvents:
         #: cancelled runs: run, job, reason
         self.cancelled: list[tuple[str, str | None, str]] = []
         #: audit entries that are written with the changes, and by workspace the number and hash of the last
-        self.audit: Sequence[AuditRow] = ()
+        self.entries: Sequence[AuditEntry] = ()
         self.audit_heads: Mapping[str, tuple[int, str]] = {}
 
     def publish(self, topic: str) -> None:
         """Publish this topic."""
         self._topics[topic] = None
+
+    def publish_pending(self, runs: Iterable[NewRun]) -> None:
+        """Publish that those of these runs that are pending wait: for a worker, or for an executor."""
+        for topic in {PULL_RUNS if run.is_pull else RUNS for run in runs if run.state == "pending"}:
+            self.publish(topic)
 
     @property
     def topics(self) -> list[str]:

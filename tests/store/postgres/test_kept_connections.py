@@ -13,6 +13,7 @@ from tests.support.effort import cases
 from tests.support.waiting import PATIENCE, eventually
 from wakeful.errors import Unavailable
 from wakeful.store.postgres import kept_connections
+from wakeful.store.postgres.changelog import AuditHeads, OneStatement
 from wakeful.store.postgres.connection import Pool
 from wakeful.store.postgres.kept_connections import KeptConnections
 from wakeful.store.sql.driver import current_tenant, urgent
@@ -51,6 +52,42 @@ async def test_a_kept_connection_returns_to_the_pool(url: str, monkeypatch: pyte
     pool = await _pool(url, 4)
     await pool.read(_backend)
     await eventually(lambda: not _kept(pool)._kept and _kept(pool).pool.get_idle_size() == 1)
+    await pool.close()
+
+
+async def _plans(db: Db) -> str:
+    return str(await db.fetchval("SHOW plan_cache_mode"))
+
+
+async def _plans_at_once(db: Db, heads: AuditHeads, channel: str) -> OneStatement[str] | None:
+    return OneStatement(await _plans(db), (), {})
+
+
+async def _fail(db: Db, heads: AuditHeads, channel: str) -> OneStatement[str] | None:
+    raise Unavailable("no")
+
+
+@pytest.mark.parametrize("size", [2, 4])
+async def test_only_calls_of_one_statement_keep_plans(
+    url: str, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(kept_connections, "KEPT_S", 60)
+    pool = await _pool(url, size)
+    chance = Random(size)
+    for _ in range(40):
+        step = chance.randrange(4)
+        if step == 0:
+            assert await pool.read(_plans) == "force_custom_plan"
+        elif step == 1:
+            assert await pool.write_at_once(_plans_at_once) == "force_generic_plan"
+        elif step == 2:
+            _kept(pool).return_all()
+        else:
+            with pytest.raises(Unavailable):
+                await pool.write_at_once(_fail)
+    reading = asyncio.create_task(pool.read(_plans))
+    assert await pool.write_at_once(_plans_at_once) == "force_generic_plan"
+    assert await reading == "force_custom_plan"
     await pool.close()
 
 

@@ -193,6 +193,11 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     yield "INSERT_RUNS", sql.INSERT_RUNS, [births, NOW]
     yield "INSERT_NEW_RUNS", sql.INSERT_NEW_RUNS, [births, NOW]
     yield "ADD_RUNS", sql.ADD_RUNS, [births, NOW, jobs]
+    later = [tick(job(id=job_id), NOW + 6)[:-1] for job_id in jobs[:30]]
+    entry = link(AuditEntry("ws-5", "a", "b", "c", "{}", None), 102, NOW, "")
+    audit = [entry], ["ws-5"], [101], ["hash"], [102], ["hash"]
+    at_once = [later, NOW, jobs[:30], [1] * 30, 20_000, *audit, "c", ["runs"], ["ws-5"]]
+    yield "ADD_AT_ONCE", sql.ADD_AT_ONCE, at_once
     details = [[run[0] for run in births], [None] * BATCH, [1] * BATCH, [None] * BATCH, [1] * BATCH]
     yield "SET_DETAILS", sql.SET_DETAILS, details
     yield "PICK", sql.PICK, [NOW, ["cron", "main"], [20, 30], [""], [0]]
@@ -231,7 +236,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     yield "EDITS", sql.EDITS, [mine]
     yield "FOLLOWERS", sql.FOLLOWERS, [",".join(row[0] for row in newest[:BATCH]), 1_001]
     yield "HEARTBEATS", sql.HEARTBEATS, [[row[0] for row in newest[:BATCH]]]
-    yield "ANY_WAITING_OF", sql.ANY_WAITING_OF, [text]
+    yield "WAITING_OF", sql.WAITING_OF, [text]
     yield "CANCEL", sql.CANCEL, [[row[0] for row in newest[:BATCH]], reasons, NOW]
     yield "WITHDRAW", sql.WITHDRAW, [jobs, at, reasons, [False] * BATCH, NOW - 1]
     yield "WITHDRAW ALL", sql.WITHDRAW, [jobs, at, reasons, [True] * BATCH, NOW - 1]
@@ -400,6 +405,8 @@ async def _query_cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[objec
         "PUBLISH": [
             entries,
             many,
+            [100] * 500,
+            ["hash"] * 500,
             [101] * 500,
             ["hash"] * 500,
             NOW,
@@ -459,6 +466,7 @@ async def _budget_cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[obje
         "DELETE_UNUSED": ["ws-1", "agent-1", jobs[0], 1],
         "SPENT": ["ws-1", "agent-1", jobs[0], 1],
         "BLOCKS": [1],
+        "ANY_CAP": [1, ["ws-1", "ws-2"]],
         "BLOCKS_OF": [1, "ws-1"],
         "USAGE": [of, agents, jobs, 1],
         "ADD_BLOCK": [1, "ws-1", "agent-1", "", "tokensPerDay", 5.0],

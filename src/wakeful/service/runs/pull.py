@@ -29,7 +29,7 @@ from wakeful.service.runs.executors import Executors
 from wakeful.service.runs.heartbeats import MAX_HEARTBEATS, Heartbeats, Renewed, not_claimed
 from wakeful.service.runs.runs import RunService
 from wakeful.service.runs.telemetry import RunTelemetry
-from wakeful.store.changelog import CLAIM_OVER, claim_topic
+from wakeful.store.changelog import CLAIM_OVER, PULL_RUNS, RUNS, claim_topic
 from wakeful.store.claim_requests import ClaimedRun, ClaimRequest, ClaimScope
 from wakeful.store.port import Store
 from wakeful.store.rows import VERIFYING, Renewal, RunView
@@ -105,7 +105,7 @@ class PullService:
             self._over.pop(topic, None)
             self._over[topic] = now + _OVER_S
             self._hub.end(topic)
-        elif topic == "runs":
+        elif topic in (PULL_RUNS, RUNS):
             self._hub.notify()
 
     def shut_down(self) -> None:

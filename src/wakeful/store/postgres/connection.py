@@ -21,7 +21,7 @@ from wakeful.store.changelog import TransactionEvents as TransactionEvents
 from wakeful.store.changelog import notify
 from wakeful.store.migrations import load
 from wakeful.store.postgres.address import parse_address
-from wakeful.store.postgres.changelog import publish
+from wakeful.store.postgres.changelog import AuditHeads, OneStatement, publish
 from wakeful.store.postgres.connect import CONNECT_S, PostgresConnector, check_version
 from wakeful.store.postgres.index_builder import has_pending
 from wakeful.store.postgres.kept_connections import KeptConnections
@@ -87,6 +87,7 @@ class Pool:
         #: whether migrations have left indexes for later
         self.has_pending_indexes = False
         self._listeners: list[Callable[[str], None]] = []
+        self._audit_heads = AuditHeads()
 
     async def open(self) -> None:
         """Connect, and migrate the schema."""
@@ -190,7 +191,10 @@ class Pool:
                 async with self._acquire() as db:
                     async with transaction(db):
                         result = await operation(db, events, *args, **kwargs)
-                        topics = await publish(db, events, self._clock.now_ms(), self.address.schema)
+                        topics = await publish(
+                            db, events, self._clock.now_ms(), self.address.schema, self._audit_heads
+                        )
+                    self._audit_heads.keep(events.audit_heads)
                     self.notify(topics)
                     events.log_cancelled()
                     return result
@@ -202,15 +206,33 @@ class Pool:
                     ) from error
         raise AssertionError("not reached")
 
+    async def write_at_once(
+        self, operation: Callable[[Db, AuditHeads, str], Pending[OneStatement[T] | None]]
+    ) -> T | None:
+        """Run an operation that is one statement, a transaction of its own, which also publishes.
+
+        None: it has written nothing, and must be written with `write`.
+        """
+        try:
+            async with self._acquire(generic=True) as db:
+                done = await operation(db, self._audit_heads, self.address.schema)
+        except (*_LOST_TO_ANOTHER, asyncpg.UniqueViolationError):
+            return None
+        if done is None:
+            return None
+        self._audit_heads.keep(done.audit_heads)
+        self.notify(done.topics)
+        return done.result
+
     @asynccontextmanager
-    async def _acquire(self) -> AsyncIterator[Db]:
+    async def _acquire(self, *, generic: bool = False) -> AsyncIterator[Db]:
         async with self.translate_errors():
             turns = () if is_urgent.get() else await self._wait_for_turn()
             try:
                 pool = self._pool
                 if pool is None:  # maybe closed while the call waited
                     raise Unavailable("the store is not open")
-                db = await pool.take()
+                db = await pool.take(generic=generic)
                 failed = True
                 try:
                     yield db

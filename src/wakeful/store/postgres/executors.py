@@ -17,6 +17,7 @@ from wakeful.store.claim_requests import ClaimedRun, ClaimRequest, assign_runs, 
 from wakeful.store.columns import fields_before, select_list
 from wakeful.store.plans import TURN_MS
 from wakeful.store.postgres import statements as sql
+from wakeful.store.postgres.changelog import OneStatement
 from wakeful.store.postgres.leases import lock_turns
 from wakeful.store.postgres.outcomes import finish
 from wakeful.store.postgres.session import PostgresSession
@@ -41,36 +42,69 @@ _CLAIMABLE: Final = f"""
 _PICKED: Final = """
     SELECT r.id::text, l.job_id::text, l.serial, r.agent, r.lane, l.due_at
     FROM live_runs l JOIN runs r ON r.id = l.run_id"""
+
+
+def _pick_for(agents: bool, more: str = "") -> str:
+    of_agent, agent = ("l.agent = s.agent AND", ", agent") if agents else ("", "")
+    return f"""
+    SELECT p.* FROM unnest($3::text[], $4::integer[]{", $5::text[]" if agents else ""}) s (lanes, most{agent})
+    CROSS JOIN LATERAL ({_PICKED} WHERE {of_agent} {_CLAIMABLE} {more}
+        ORDER BY l.due_at, l.run_id LIMIT s.most FOR UPDATE OF r SKIP LOCKED) p"""
+
+
 #: live_runs_claimable: a range of it, in its order, once for each filter of lanes; the runs' primary key for
 #: the rows found
-CLAIMABLE: Final = f"""
-    SELECT p.* FROM unnest($3::text[], $4::integer[]) s (lanes, most)
-    CROSS JOIN LATERAL ({_PICKED} WHERE {_CLAIMABLE}
-        ORDER BY l.due_at, l.run_id LIMIT s.most FOR UPDATE OF r SKIP LOCKED) p"""
+CLAIMABLE: Final = _pick_for(agents=False)
 #: live_runs_claimable_of_agent: a range of it for each agent, in its order; then as above. Locks on runs
 #: that no claim gets end with the transaction
-CLAIMABLE_OF_AGENTS: Final = f"""
-    SELECT p.* FROM unnest($3::text[], $4::integer[], $5::text[]) s (lanes, most, agent)
-    CROSS JOIN LATERAL ({_PICKED} WHERE l.agent = s.agent AND {_CLAIMABLE}
-        ORDER BY l.due_at, l.run_id LIMIT s.most FOR UPDATE OF r SKIP LOCKED) p"""
+CLAIMABLE_OF_AGENTS: Final = _pick_for(agents=True)
+_START: Final = f"""
+        UPDATE runs r SET state = 'running', worker = {{worker}}, due_at = NULL, beat_at = $1,
+            claim_id = {{claim_id}}, waiting = NULL, started_at = $1, attempt = {sql.NEXT_ATTEMPT}"""
+_MARKED: Final = """
+    marked AS (
+        UPDATE live_runs l SET state = 'running', worker = s.worker, due_at = NULL
+        FROM started s WHERE l.run_id = s.id)"""
+_GIVEN: Final = f"""{select_list(sql.TAKEN_FIELDS, "s", sql.OF_RUN)}, {view_columns("s")},
+        EXISTS (SELECT FROM workspaces w WHERE w.name = s.workspace AND w.budget IS NOT NULL) OR EXISTS (
+            SELECT FROM agents a
+            WHERE a.workspace = s.workspace AND a.name = s.agent AND a.budget IS NOT NULL) AS has_budget"""
 #: as `statements.START`, each for its executor and claim; and the primary keys of deliveries, workspaces and
 #: agents, once for each
 START_CLAIMED: Final = f"""
-    WITH started AS (
-        UPDATE runs r SET state = 'running', worker = c.worker, due_at = NULL, beat_at = $1,
-            claim_id = c.claim_id, waiting = NULL, started_at = $1, attempt = {sql.NEXT_ATTEMPT}
+    WITH started AS ({_START.format(worker="c.worker", claim_id="c.claim_id")}
         FROM unnest($2::uuid[], $4::text[], $5::text[]) c (id, worker, claim_id), live_runs l
         WHERE r.id = ANY($2::uuid[]) AND l.run_id = r.id AND c.id = r.id AND l.due_at <= $1
             AND (NOT l.serial OR ({sql.STILL_HAS_THE_TURN}))
-        RETURNING r.*, l.due_at AS was_due_at),
-    marked AS (
-        UPDATE live_runs l SET state = 'running', worker = s.worker, due_at = NULL
-        FROM started s WHERE l.run_id = s.id)
-    SELECT {select_list(sql.TAKEN_FIELDS, "s", sql.OF_RUN)}, {view_columns("s")},
-        EXISTS (SELECT FROM workspaces w WHERE w.name = s.workspace AND w.budget IS NOT NULL) OR EXISTS (
-            SELECT FROM agents a
-            WHERE a.workspace = s.workspace AND a.name = s.agent AND a.budget IS NOT NULL) AS has_budget
+        RETURNING r.*, l.due_at AS was_due_at),{_MARKED}
+    SELECT {_GIVEN}
     FROM started s LEFT JOIN jobs j ON j.id = s.job_id ORDER BY s.was_due_at, s.id"""
+
+
+def _claim_at_once(agents: bool) -> str:
+    # The time of the run itself is checked after it is locked: `live_runs` may be older.
+    worker, claim_id = ("$6", "$7") if agents else ("$5", "$6")
+    return f"""
+    WITH picked AS MATERIALIZED ({_pick_for(agents, "AND r.due_at <= $1")}),
+    checked AS MATERIALIZED (SELECT NOT EXISTS (SELECT FROM picked WHERE serial) AS ok),
+    started AS ({_START.format(worker=worker, claim_id=claim_id)}
+        FROM live_runs l
+        WHERE r.id = ANY(ARRAY(SELECT id::uuid FROM picked WHERE (SELECT ok FROM checked)))
+            AND l.run_id = r.id AND r.due_at <= $1
+        RETURNING r.*, l.due_at AS was_due_at),{_MARKED},
+    noted AS (
+        INSERT INTO changes (at, kind, count, items)
+        SELECT $1, 'run.started', count(*), string_agg(id::text, chr(10) ORDER BY was_due_at, id)
+        FROM started HAVING count(*) > 0)
+    SELECT {_GIVEN}, c.ok
+    FROM checked c LEFT JOIN started s ON true LEFT JOIN jobs j ON j.id = s.job_id
+    ORDER BY s.was_due_at, s.id"""
+
+
+#: as `CLAIMABLE` and `START_CLAIMED` for one request, as a transaction of its own, unless a run must wait for
+#: its turn
+CLAIM_AT_ONCE: Final = _claim_at_once(agents=False)
+CLAIM_AT_ONCE_OF_AGENTS: Final = _claim_at_once(agents=True)
 #: the primary keys of runs and jobs, once for each
 TAKEN_RUNS: Final = f"""
     WITH started AS (SELECT r.*, r.started_at AS was_due_at FROM runs r WHERE r.id = ANY($1::uuid[]))
@@ -165,6 +199,29 @@ async def claim(
         claimed[holders[run.id][0]].append(ClaimedRun(run, view, row["has_budget"]))
     events.record_started([each.run.id for runs in claimed for each in runs])
     return claimed
+
+
+async def claim_at_once(
+    db: Db, now_ms: int, workspace: str, request: ClaimRequest
+) -> OneStatement[list[list[ClaimedRun]]] | None:
+    """Do `claim` with one statement, for one request and one agent or all. None: nothing is claimed.
+
+    That is so if one of the runs is serial: then it must be checked whose turn it is.
+    """
+    scope = request.scope
+    agents = [] if scope.agent is None else [[scope.agent]]
+    rows = await db.fetch(
+        CLAIM_AT_ONCE_OF_AGENTS if agents else CLAIM_AT_ONCE,
+        now_ms, workspace, [scope.lanes_text], [request.limit], *agents, request.worker, request.claim_id,
+    )  # fmt: skip
+    if not rows[0]["ok"]:
+        return None
+    given = [
+        ClaimedRun(TakenRun(*row[:_TAKEN]), RunView(*row[_TAKEN:-2]), row["has_budget"])
+        for row in rows
+        if row[0] is not None
+    ]
+    return OneStatement([given], (), {})
 
 
 async def _pick(db: Db, now_ms: int, workspace: str, requests: Sequence[ClaimRequest]) -> Sequence[Record]:

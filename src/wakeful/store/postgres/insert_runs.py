@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 #: A savepoint, two statements, costs more than a check of each of so many runs.
-_FEW: Final = 30
+FEW: Final = 30
 
 
 async def _insert_all(db: Db, rows: Sequence[Sequence[object]], now_ms: int) -> bool:
@@ -50,7 +50,7 @@ async def insert_runs(
     if not runs:
         return runs
     signals = [run for run in runs if run.instance_id is not None and run.state == "pending"]
-    if versions is not None and (signals or len(runs) > _FEW):
+    if versions is not None and (signals or len(runs) > FEW):
         await hold_jobs(PostgresSession(db), runs, versions)
         versions = None
     if signals:
@@ -69,12 +69,11 @@ async def insert_runs(
         check_held(runs, versions, held)
         added = {row["id"] for row in found if row["name"] is None}
         runs = [run for run in runs if run.id in added]
-    elif len(runs) <= _FEW or not await _insert_all(db, rows, now_ms):
+    elif len(runs) <= FEW or not await _insert_all(db, rows, now_ms):
         inserted = set(str(await db.fetchval(sql.INSERT_NEW_RUNS, rows, now_ms)).split(","))
         runs = [run for run in runs if run.id in inserted]
     await set_details(db, runs)
-    if any(run.state == "pending" for run in runs):
-        events.publish("runs")
+    events.publish_pending(runs)
     events.record_inserted(runs)
     missed = [run.id for run in runs if run.state == "missed"]
     if missed and await PostgresSession(db).execute(MISSED, now_ms, missed):

@@ -3,6 +3,10 @@
 A connection that a call has finished with is kept for the next call, and returns to the pool within a second.
 The pool does the rest: it connects, closes connections that are broken, expired or long unused, and waits for
 statements that were cancelled.
+
+A statement outside of a transaction is planned for its arguments. A call that is one statement with a good
+plan for any arguments (`generic`) uses a connection that keeps the plans of its statements. Which ones do is
+known here: the setting of a connection changes only when no other is free, and before it returns to the pool.
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
 
 #: How long connections are kept, at most.
 KEPT_S: Final = 1.0
+_CUSTOM: Final = "SET plan_cache_mode = force_custom_plan"
+_GENERIC: Final = "SET plan_cache_mode = force_generic_plan"
 
 
 class KeptConnections:
@@ -28,6 +34,8 @@ class KeptConnections:
     def __init__(self, pool: asyncpg.Pool[asyncpg.Record]) -> None:
         self.pool = pool
         self._kept: list[Db] = []
+        #: those that keep the plans of their statements
+        self._generic: set[Db] = set()
         #: those that calls use which may be kept: they have not expired meanwhile
         self._fresh: set[Db] = set()
         #: how many calls wait for the pool, which gets all connections until they have theirs
@@ -36,10 +44,25 @@ class KeptConnections:
         self._returns: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def take(self) -> Db:
-        """Return a connection for one call."""
+    async def take(self, *, generic: bool = False) -> Db:
+        """Return a connection for one call; with `generic`, one that keeps the plans of its statements."""
+        db = await self._take(generic)
+        if (db in self._generic) is not generic:
+            try:
+                await db.execute(_GENERIC if generic else _CUSTOM)
+            except BaseException:
+                await self.give_back(db, failed=True)
+                raise
+            self._generic ^= {db}
+        return db
+
+    async def _take(self, generic: bool) -> Db:
         while self._kept:
-            db = self._kept.pop()
+            place = next(
+                (i for i in reversed(range(len(self._kept))) if (self._kept[i] in self._generic) is generic),
+                -1,
+            )
+            db = self._kept.pop(place)
             if _is_open(db):
                 self._fresh.add(db)
                 return db
@@ -57,7 +80,7 @@ class KeptConnections:
         expired = db not in self._fresh
         self._fresh.discard(db)
         if failed or expired or self._waiting or self._closed or not _is_open(db) or db.is_in_transaction():
-            await self._release(db)
+            await self._release(db, failed=failed)
             return
         self._kept.append(db)
         if self._due is None:
@@ -74,7 +97,13 @@ class KeptConnections:
             self._returns.add(task)
             task.add_done_callback(self._returns.discard)
 
-    async def _release(self, db: Db) -> None:
+    async def _release(self, db: Db, *, failed: bool = False) -> None:
+        if db in self._generic:
+            self._generic.discard(db)
+            if failed or not _is_open(db):
+                db.terminate()
+            else:
+                await db.execute(_CUSTOM)
         # The server may close the connection meanwhile: then the pool has it back already.
         with contextlib.suppress(asyncpg.InternalClientError):
             await self.pool.release(db)

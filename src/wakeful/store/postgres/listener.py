@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from wakeful.errors import FailedPrecondition, Unavailable
 from wakeful.logs import get_logger
 from wakeful.store.accounts import KEYS_TOPIC
+from wakeful.store.changelog import PULL_RUNS, RUNS
 from wakeful.store.instances import INSTANCES_TOPIC
 from wakeful.store.postgres.connect import CONNECT_S
 from wakeful.store.postgres.connection import BROKEN, Pool
@@ -37,8 +38,8 @@ _CHECK: Final = """
 log = get_logger("wakeful.store")
 #: The topics without an object: all that may be missed while a process receives no notifications.
 TOPICS: Final = (
-    "jobs", "runs", "budget_blocks", "incidents", "sessions", "deliveries", "verifications", INSTANCES_TOPIC,
-    KEYS_TOPIC,
+    "jobs", RUNS, PULL_RUNS, "budget_blocks", "incidents", "sessions", "deliveries", "verifications",
+    INSTANCES_TOPIC, KEYS_TOPIC,
 )  # fmt: skip
 
 

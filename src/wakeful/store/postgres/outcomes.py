@@ -53,7 +53,8 @@ class _Written(NamedTuple):
     run_ids: set[str]
     any_failing: bool
     any_follower: bool
-    any_waiting: bool
+    #: the topic for runs that wait for these jobs, of many outcomes for any job; None: none wait
+    waiting: str | None
 
 
 async def finish(
@@ -118,8 +119,11 @@ async def finish(
         idle.update(mailboxes.instances)
     elif mailboxes is not None:
         await expose(db, events, now_ms, mailboxes.instances)
-    if written.any_waiting and (few or await db.fetchval(sql.ANY_WAITING_OF, _job_ids(finished))):
-        events.publish("runs")
+    waiting = written.waiting
+    if waiting is not None and not few:
+        waiting = await db.fetchval(sql.WAITING_OF, _job_ids(finished))
+    if waiting is not None:
+        events.publish(waiting)
     return written.run_ids
 
 
@@ -151,7 +155,7 @@ async def _write(
     if row is None or row["run_ids"] is None:
         return None
     run_ids = set(row["run_ids"].split(","))
-    return _Written(run_ids, row["any_failing"], row["any_follower"], row["any_waiting"])
+    return _Written(run_ids, row["any_failing"], row["any_follower"], row["waiting"])
 
 
 def _has_text(outcome: Finished) -> bool:

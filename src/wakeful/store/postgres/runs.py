@@ -9,9 +9,12 @@ from wakeful.errors import AlreadyExists
 from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun, check_cancellable
+from wakeful.store.audit import AuditEntry
+from wakeful.store.changelog import TransactionEvents
 from wakeful.store.plans import LiveRuns, ManualRunRule
 from wakeful.store.postgres import statements as sql
-from wakeful.store.postgres.insert_runs import insert_runs
+from wakeful.store.postgres.changelog import AuditHeads, OneStatement, audit_parameters
+from wakeful.store.postgres.insert_runs import FEW, insert_runs
 from wakeful.store.postgres.mailbox import lock_of_runs
 from wakeful.store.postgres.outcomes import finish
 from wakeful.store.postgres.session import PostgresSession
@@ -24,7 +27,7 @@ from wakeful.values.clock import Clock
 from wakeful.values.ids import is_id
 
 if TYPE_CHECKING:
-    from wakeful.store.postgres.connection import Db, TransactionEvents
+    from wakeful.store.postgres.connection import Db
 
 #: live_runs_of_job and the runs' primary key: running and retrying runs, and those that wait for their
 #: turn
@@ -46,8 +49,52 @@ async def add_runs(
     for run in runs:
         if run.id not in inserted:
             raise AlreadyExists(f"there is a run '{run.id}' already")
-    events.publish("runs")
     return [view_of_new_run(inserted[run.id], now_ms) for run in runs]
+
+
+def fits_one_statement(runs: Sequence[NewRun], versions: Sequence[int | None]) -> bool:
+    """Return whether `add_at_once` can add these runs: nothing else follows from them."""
+    return (
+        0 < len(runs) <= FEW
+        and len(runs) == len(versions)
+        and None not in versions
+        and all(
+            run.state == "pending"
+            and run.instance_id is None
+            and run.details is None
+            and run.replay_of is None
+            and run.job_id is not None
+            for run in runs
+        )
+    )
+
+
+async def add_at_once(
+    db: Db,
+    known: AuditHeads,
+    channel: str,
+    now_ms: int,
+    runs: Sequence[NewRun],
+    entries: Sequence[AuditEntry],
+    versions: Sequence[int | None],
+    day: int | None,
+) -> OneStatement[list[RunView]] | None:
+    """Add these runs as `add_runs` does, in one statement. None: nothing is written."""
+    heads = known.find(sorted({entry.workspace for entry in entries}))
+    jobs = dict(sorted(zip((str(run.job_id) for run in runs), versions, strict=True)))
+    if heads is None or not all(map(is_id, jobs)):
+        return None
+    events = TransactionEvents()
+    events.publish_pending(runs)
+    audit, after = audit_parameters(entries, heads, now_ms)
+    rows = await db.fetch(
+        sql.ADD_AT_ONCE,
+        [run.column_values for run in runs], now_ms, list(jobs), list(jobs.values()), day, *audit,
+        channel, events.topics, list({run.workspace for run in runs}),
+    )  # fmt: skip
+    if not rows[0]["ok"]:
+        return None
+    return OneStatement([view_of_new_run(run, now_ms) for run in runs], events.topics, after)
 
 
 async def add_manual_run(

@@ -17,8 +17,10 @@ from wakeful.job.job import AGENT_INACTIVE
 from wakeful.run.conversations import JOB_SESSION
 from wakeful.run.outcome import TAKEN_OVER
 from wakeful.run.run import NewRun
+from wakeful.store.changelog import PULL_RUNS, RUNS
 from wakeful.store.columns import column_list, fields_before, select_list
 from wakeful.store.plans import DueJob
+from wakeful.store.postgres.audit_statements import append_to_audit, lock_audit_heads
 from wakeful.store.rows import TakenRun, UnfinishedRun
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 from wakeful.store.sql import jobs, new_runs, running
@@ -121,6 +123,22 @@ INSERT_NEW_RUNS: Final = f"{_insert('ON CONFLICT DO NOTHING')} SELECT string_agg
 #: the same, after the primary key of jobs, once for each: returns the jobs, which are locked, and the runs
 ADD_RUNS: Final = f"""{_insert("ON CONFLICT DO NOTHING", f"held AS MATERIALIZED ({_HOLD_JOBS}),")}
     SELECT id, name, version FROM held UNION ALL SELECT id::text, NULL, NULL FROM inserted"""
+_MAY_ADD: Final = f"""
+    held AS MATERIALIZED ({_HOLD_JOBS}),
+    {lock_audit_heads(6)},
+    checked AS MATERIALIZED (
+        SELECT (SELECT count(*) FROM unnest($3::uuid[], $4::integer[]) v (id, version)
+                JOIN held h ON h.id = v.id::text AND h.version = v.version) = cardinality($3::uuid[])
+            AND NOT EXISTS (
+                SELECT FROM budget_blocks b WHERE b.day = $5 AND b.workspace = ANY($14::text[]))
+            AND (SELECT count(*) FROM locked) = cardinality($7::text[]) AS ok),"""
+#: the same with entries of the audit and notifications, as a transaction of its own: only if all jobs are at
+#: these versions, no cap is reached (the primary key of budget_blocks, a range), and the heads of the audit
+#: are as given (their primary key)
+ADD_AT_ONCE: Final = f"""{_insert("WHERE (SELECT ok FROM checked)", _MAY_ADD)},
+    {append_to_audit(6)}
+    SELECT c.ok, CASE WHEN t.topic IS NOT NULL THEN pg_notify($12, t.topic) END
+    FROM checked c LEFT JOIN unnest($13::text[]) t (topic) ON c.ok"""
 
 #: the primary key, once for each
 SET_DETAILS: Final = """
@@ -396,14 +414,20 @@ _FINISH: Final = """
         EXISTS (SELECT FROM jobs WHERE failures > 0)
             OR EXISTS (SELECT FROM job_incidents WHERE closed_at IS NULL) AS any_failing,
         EXISTS (SELECT FROM jobs WHERE after_job IS NOT NULL AND deleted_at IS NULL) AS any_follower,
-        CASE WHEN $2 THEN EXISTS (
-            SELECT FROM live_runs WHERE job_id = ANY(ARRAY(SELECT job_id FROM done)) AND due_at IS NOT NULL)
-        ELSE EXISTS (SELECT FROM live_runs WHERE due_at IS NOT NULL) END AS any_waiting
+        CASE WHEN $2 THEN {waiting} ELSE (
+            SELECT 'some' FROM live_runs WHERE due_at IS NOT NULL LIMIT 1) END AS waiting
     FROM done"""
+# The topic for the runs that wait for these jobs. All that wait for one job wait alike: one of them is read.
+_WAITING_OF: Final = f"""(
+    SELECT max(w.topic) FROM unnest(ARRAY(SELECT DISTINCT job_id FROM {{0}})) d (job_id)
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN l.is_pull THEN '{PULL_RUNS}' ELSE '{RUNS}' END AS topic FROM live_runs l
+        WHERE CASE WHEN l.job_id = d.job_id THEN l.due_at IS NOT NULL END AND l.job_id = d.job_id
+        LIMIT 1) w)"""
 #: the runs' primary key, once for each, and that of live_runs. Also returns whether there is more to do:
 #: jobs_failing, job_incidents_open, jobs_after and live_runs_due are mostly empty; of few runs ($2),
 #: live_runs_of_job instead, for each job
-FINISH: Final = _FINISH.format(outcomes="unnest($3::attempt_outcome[])")
+FINISH: Final = _FINISH.format(outcomes="unnest($3::attempt_outcome[])", waiting=_WAITING_OF.format("done"))
 #: the same, for runs that succeeded without output
 SUCCEED: Final = _FINISH.format(
     outcomes="""(
@@ -413,7 +437,8 @@ SUCCEED: Final = _FINISH.format(
             response_code
         FROM unnest(string_to_array($3, ',')::uuid[], $4::text::integer[], $5::text::bigint[],
             $6::text::bigint[], $7::text::integer[])
-            u (run_id, attempt, started_ms, finished_ms, response_code))"""
+            u (run_id, attempt, started_ms, finished_ms, response_code))""",
+    waiting=_WAITING_OF.format("done"),
 )
 #: the primary keys of live_runs and runs
 ADD_LIVE_RUNS: Final = """
@@ -492,10 +517,10 @@ HEARTBEATS: Final = f"""
     JOIN jobs h ON h.workspace = r.workspace AND h.agent = r.agent AND h.name = '{HEARTBEAT}'
         AND h.deleted_at IS NULL
     WHERE h.enabled AND h.labels = '{HEARTBEAT_LABELS}' FOR KEY SHARE OF h"""
-#: live_runs_of_job
-ANY_WAITING_OF: Final = """
-    SELECT EXISTS (
-        SELECT FROM live_runs WHERE job_id = ANY(string_to_array($1, ',')::uuid[]) AND due_at IS NOT NULL)"""
+#: live_runs_of_job, an entry for each job
+WAITING_OF: Final = f"""
+    WITH done AS (SELECT unnest(string_to_array($1, ',')::uuid[]) AS job_id)
+    SELECT {_WAITING_OF.format("done")}"""
 
 # --- cancelling -----------------------------------------------------------------------------------------
 

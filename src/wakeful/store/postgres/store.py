@@ -7,9 +7,13 @@ reaches the others (`listener`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from wakeful.errors import Unavailable
+from wakeful.run.run import NewRun
+from wakeful.store.audit import AuditEntry
+from wakeful.store.claim_requests import ClaimedRun, ClaimRequest
 from wakeful.store.port import Store
 from wakeful.store.postgres import (
     changelog,
@@ -24,8 +28,11 @@ from wakeful.store.postgres import (
 )
 from wakeful.store.postgres.caller_transaction import PostgresCallerTransaction
 from wakeful.store.postgres.connection import Pool
+from wakeful.store.postgres.executors import claim_at_once
 from wakeful.store.postgres.index_builder import IndexBuilder
 from wakeful.store.postgres.listener import Listener
+from wakeful.store.postgres.runs import add_at_once, fits_one_statement
+from wakeful.store.rows import RunView
 from wakeful.store.sql.driver import Row, SqlSession
 from wakeful.store.sql.operations import Operations
 from wakeful.store.stats import ConnectionUse
@@ -89,6 +96,33 @@ class PostgresStore(Store):
         except BaseException:
             await self.close()
             raise
+
+    async def _add_at_once(
+        self,
+        runs: Sequence[NewRun],
+        entries: Sequence[AuditEntry],
+        versions: Sequence[int | None],
+        day: int | None,
+    ) -> list[RunView] | None:
+        if not fits_one_statement(runs, versions):
+            return None
+        now_ms = self.clock.now_ms()
+        return await self._pool.write_at_once(
+            lambda db, heads, channel: add_at_once(db, heads, channel, now_ms, runs, entries, versions, day)
+        )
+
+    async def claim(
+        self, now_ms: int, workspace: str, requests: Sequence[ClaimRequest]
+    ) -> list[list[ClaimedRun]]:
+        """Mark pull runs as running under executors. See `SqlExecutors.claim`."""
+        agents = requests[0].scope.agents if len(requests) == 1 else ()
+        if agents is None or len(agents) == 1:
+            claimed = await self._pool.write_at_once(
+                lambda db, heads, channel: claim_at_once(db, now_ms, workspace, requests[0])
+            )
+            if claimed is not None:
+                return claimed
+        return await super().claim(now_ms, workspace, requests)
 
     async def close(self) -> None:
         """Disconnect."""

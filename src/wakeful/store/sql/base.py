@@ -222,9 +222,14 @@ class SqlBase:
         result = await self._write(run)
         if claim is not None:
             claim.is_open = False
-        for entry in written:
-            log.info(
-                "audit.recorded", action=entry.action, subject=entry.subject, actor=entry.actor,
-                workspace=entry.workspace, address=entry.address,
-            )  # fmt: skip
+        log_entries(written)
         return result
+
+
+def log_entries(entries: Sequence[AuditEntry]) -> None:
+    """Log audit entries that are written."""
+    for entry in entries:
+        log.info(
+            "audit.recorded", action=entry.action, subject=entry.subject, actor=entry.actor,
+            workspace=entry.workspace, address=entry.address,
+        )  # fmt: skip

@@ -14,7 +14,7 @@ from wakeful.run.run import NewRun
 from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry, always, was_written
 from wakeful.store.changelog import TransactionEvents
-from wakeful.store.idempotency import Keyed
+from wakeful.store.idempotency import Keyed, is_claiming
 from wakeful.store.plans import ManualRunRule
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import (
@@ -33,9 +33,9 @@ from wakeful.store.rows import (
 from wakeful.store.sql import base, chains, history, revisions, suggestions, verifications
 from wakeful.store.sql import jobs as job_reads
 from wakeful.store.sql import runs as run_reads
-from wakeful.store.sql.base import Recorded, SqlBase
+from wakeful.store.sql.base import Recorded, SqlBase, log_entries
 from wakeful.store.sql.suggestions import SuggestionDecision
-from wakeful.store.sql.usage import check_budgets
+from wakeful.store.sql.usage import check_budgets, check_caps
 
 #: Returns the run that replays a dead letter, or None to leave it.
 Replay = Callable[[DeadLetter], NewRun | None]
@@ -279,15 +279,38 @@ class SqlJobsAndRuns(SqlBase):
         keyed: Keyed[list[RunView]] | None = None,
         charge: ChargeRule | None = None,
         versions: Sequence[int | None] = (),
+        day: int | None = None,
     ) -> list[RunView]:
-        """Add runs that are not ticks, all or none. AlreadyExists: an id is taken. Topic: `runs`.
+        """Add runs that are not ticks, all or none. AlreadyExists: an id is taken.
 
         Returns them as stored. With a key, an empty list is stored as a response too. NotFound: a job was
         deleted; none is deleted before the runs are written. A replay needs no job. StaleJob: the job of a
-        run is not at the version that the run has in `versions`.
+        run is not at the version that the run has in `versions`. With `day`, CapReached: a cap of the
+        workspace, an agent or a job of it is reached on that day. Topics: `runs`, `pull_runs`.
         """
+        if keyed is None and charge is None and not is_claiming():
+            added = await self._add_at_once(runs, entries, versions, day)
+            if added is not None:
+                log_entries(entries)
+                return added
         add, now_ms = self._operations.runs.add_runs, self.clock.now_ms()
-        return await self._record(Recorded(entries, always, keyed, charge), add, now_ms, runs, versions)
+
+        async def write(db: Any, events: TransactionEvents) -> list[RunView]:
+            if day is not None:
+                await check_caps(self._driver.session(db), day, {run.workspace for run in runs})
+            return await add(db, events, now_ms, runs, versions)
+
+        return await self._record(Recorded(entries, always, keyed, charge), write)
+
+    async def _add_at_once(
+        self,
+        runs: Sequence[NewRun],
+        entries: Sequence[AuditEntry],
+        versions: Sequence[int | None],
+        day: int | None,
+    ) -> list[RunView] | None:
+        """Do `add_runs` at less cost, where the database can. None: nothing is written."""
+        return None
 
     async def add_manual_run(
         self,

@@ -5,7 +5,7 @@ See `wakeful.store.sql.budgets`, `wakeful.store.sql.reports` and `wakeful.store.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from wakeful.document.guards import MOST_COST
@@ -16,6 +16,8 @@ from wakeful.store.internal_jobs import ALERT_JOBS
 from wakeful.store.sql.driver import SqlSession
 from wakeful.store.sql.incidents import HAS_ALERTS
 
+#: the primary key: a range of it for each workspace
+ANY_CAP: Final = "SELECT day FROM budget_blocks WHERE day = $1 AND workspace = ANY($2::text[]) LIMIT 1"
 #: the primary keys of runs and reservations, once for each
 OWNERS: Final = """
     SELECT o.id::text, o.workspace, o.agent, coalesce(o.job_id::text, ''), r.used_tokens, r.used_cost
@@ -100,6 +102,16 @@ async def add_usage(
     rows = [(*owner, day, *spent) for (owner, day), spent in usage.items()]
     await session.execute(ADD_SPENDING, *map(list, zip(*rows, strict=True)))
     await update_blocks(session, events, now_ms, [owner for owner, _ in usage])
+
+
+class CapReached(Exception):
+    """A cap of a workspace, or of an agent or a job of it, is reached: whether it applies must be read."""
+
+
+async def check_caps(session: SqlSession, day: int, workspaces: Iterable[str]) -> None:
+    """Raise CapReached if any cap of these workspaces is reached on that day."""
+    if await session.value(ANY_CAP, day, list(workspaces)) is not None:
+        raise CapReached
 
 
 async def check_budgets(

@@ -60,8 +60,8 @@ def write_runs(
         ids = json.dumps([run.id for run in runs])
         there = {run_id for (run_id,) in db.execute(sql.WHICH_EXIST, (ids,))}
         runs = [run for run in runs if run.id in there]
-    if pending or any(run.state == "pending" for run in other):
-        events.publish("runs")
+    if pending or other:
+        events.publish_pending(run for run in runs if run.instance_id is None)
     events.record_inserted(runs)
     if other:
         missed = [run.id for run in runs if run.state == "missed"]

@@ -184,8 +184,9 @@ async def _follow_up(
         idle |= instances
     if _any_job(finished) and db.execute(sql.ANY_WAITING).fetchone() is not None:
         jobs = json.dumps([outcome.job_id for outcome in finished if outcome.job_id is not None])
-        if db.execute(sql.ANY_WAITING_OF, (jobs,)).fetchone() is not None:
-            events.publish("runs")
+        (topic,) = db.execute(sql.WAITING_OF, (jobs,)).fetchone()
+        if topic is not None:
+            events.publish(topic)
 
 
 def _any_job(finished: Iterable[Finished]) -> bool:

@@ -48,7 +48,6 @@ async def add_runs(
     written = write_runs(db, events, now_ms, runs, strict=True)
     if len(written) < len(runs):
         raise AlreadyExists("a tick among these runs has its run already")
-    events.publish("runs")
     return [view_of_new_run(run, now_ms) for run in written]
 
 

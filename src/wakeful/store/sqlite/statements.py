@@ -12,6 +12,7 @@ from typing import Final
 from wakeful.job.job import AGENT_INACTIVE
 from wakeful.run.outcome import TAKEN_OVER
 from wakeful.run.run import NewRun
+from wakeful.store.changelog import PULL_RUNS, RUNS
 from wakeful.store.columns import column_list, fields_before, select_list
 from wakeful.store.plans import DueJob
 from wakeful.store.rows import AttemptView, JobRow, TakenRun, UnfinishedRun
@@ -357,10 +358,13 @@ HEARTBEATS: Final = f"""
 ANY_WAITING: Final = """
     SELECT 1 FROM runs INDEXED BY runs_waiting
     WHERE job_id > '' AND state IN ('pending', 'retrying') LIMIT 1"""
-#: runs_waiting, once for each job
-ANY_WAITING_OF: Final = """
-    SELECT 1 FROM json_each(?) e CROSS JOIN runs r INDEXED BY runs_waiting
-        ON r.job_id = e.value AND r.state IN ('pending', 'retrying') LIMIT 1"""
+#: runs_waiting, an entry for each job: the topic for the runs that wait for these jobs. All that wait for one
+#: job wait alike
+WAITING_OF: Final = f"""
+    SELECT max((SELECT CASE WHEN r.is_pull THEN '{PULL_RUNS}' ELSE '{RUNS}' END
+        FROM runs r INDEXED BY runs_waiting
+        WHERE r.job_id = e.value AND r.state IN ('pending', 'retrying') LIMIT 1))
+    FROM (SELECT DISTINCT value FROM json_each(?)) e"""
 
 # --- cancelling -----------------------------------------------------------------------------------------
 
