@@ -27,7 +27,7 @@ from wakeful.app.tasks import read_ms
 from wakeful.client.instances import SignalLike
 from wakeful.client.portal import Portal, blocking
 from wakeful.engine.engine import EngineConfig
-from wakeful.errors import FailedPrecondition
+from wakeful.errors import FailedPrecondition, NotFound
 from wakeful.model import Run
 from wakeful.store.port import Store
 from wakeful.store.sqlite import SqliteStore
@@ -37,6 +37,8 @@ from wakeful.testing.clock import MovableClock
 PATIENCE_S: Final = 10.0
 #: How often in a row the engine must be idle: a notification may be on its way.
 _QUIET: Final = 5
+#: How many runs are read at once.
+_PAGE: Final = 200
 #: They would report each move of the clock.
 _QUIET_LOGS: Final = ("wakeful.pruner", "wakeful.rescuer")
 
@@ -185,11 +187,16 @@ class Harness:
     async def enqueued(self, function: Callable[..., object] | str) -> list[Run]:
         """Return the runs of a function, or of the job of that name, oldest first."""
         await self.run_due()
-        name = self._name(function)
-        found = [job for job in await self.app.jobs.list() if job.name == name]
-        if not found:
+        try:
+            job = await self.app.jobs.get(self._name(function))
+        except NotFound:
             return []
-        return [*reversed(await self.app.runs.list(job_id=found[0].id, limit=200))]
+        page = await self.app.runs.list(job_id=job.id, limit=_PAGE)
+        found = [*page]
+        while page.cursor is not None:
+            page = await self.app.runs.list(job_id=job.id, limit=_PAGE, cursor=page.cursor)
+            found += page
+        return found[::-1]
 
     async def assert_enqueued(
         self,

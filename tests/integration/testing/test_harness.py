@@ -285,3 +285,78 @@ async def test_the_program_keeps_its_lanes(monkeypatch: pytest.MonkeyPatch, by_a
         for _ in range(3):
             await app.enqueue(work)
         assert [run.output for run in await harness.enqueued(work)] == ["1", "1", "1"]
+
+
+async def test_all_runs_of_a_function_are_returned_in_order(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("wakeful.testing.harness._PAGE", 2)
+    app = Wakeful("sqlite://", secret_key="a key for tests")
+
+    @app.function()
+    async def note(number: int) -> int:
+        return number
+
+    async with Harness(app, at=START) as harness:
+        assert await harness.enqueued(note) == []
+        for number in range(5):
+            await app.enqueue(note, number, in_=number + 1)
+        await harness.assert_enqueued(note, in_=5, number=4)
+        await harness.advance("10m")
+        assert [run.output for run in await harness.enqueued(note)] == ["0", "1", "2", "3", "4"]
+
+
+async def test_an_advance_that_was_cancelled_goes_on_where_it_was():
+    app, expected = program()
+    async with Harness(app, at=START) as harness:
+        await harness.advance("2d")
+    app, done = program()
+    async with Harness(app, at=START) as harness:
+        advance = asyncio.ensure_future(harness.advance("2d"))
+        interrupted = 0
+        while not advance.done():
+            for _ in range(interrupted + 3):  # at another await each time
+                await asyncio.sleep(0.001)
+            advance.cancel()
+            await asyncio.wait({advance})
+            interrupted += 1
+            if advance.cancelled():
+                advance = asyncio.ensure_future(harness.run_due())
+        assert harness.clock.now() == datetime(2030, 1, 3, tzinfo=UTC)
+        assert interrupted > 5
+    assert done == expected
+
+
+async def test_a_harness_that_cannot_start_leaves_the_program_as_it_was():
+    app, done = program()
+    clock = MovableClock(START)
+    other = Wakeful("sqlite://", secret_key="a key for tests")
+    other.cron("0 9 * * *", tz="Mars/Olympus")(program)
+    for wrong, url in ((other, None), (app, "postgresql://127.0.0.1:1/none")):
+        with pytest.raises((InvalidArgument, OSError)):
+            await Harness(wrong, clock=clock, url=url).__aenter__()
+    async with Harness(app, clock=clock) as harness:
+        with pytest.raises(FailedPrecondition, match="already started"):
+            await Harness(app, at=START).__aenter__()
+        await harness.advance("9h")
+        assert done == ["tidy", "morning"]
+    async with Harness(app, at=START) as harness:  # and again, on another database
+        await harness.advance("9h")
+        assert done == ["tidy", "morning"] * 2
+        assert len(await harness.enqueued("morning")) == 1
+
+
+async def test_a_function_advances_the_clock_itself():
+    app = Wakeful("sqlite://", secret_key="a key for tests")
+    harness = Harness(app, at=START)
+    seen: list[datetime] = []
+
+    @app.function()
+    async def work(left: int) -> None:
+        seen.append(harness.clock.now())
+        if left:
+            harness.clock.advance("1h")
+            await app.enqueue(work, left - 1, in_="30m")
+
+    async with harness:
+        await app.enqueue(work, 2)
+        await harness.run_due()
+    assert [each.strftime("%H:%M") for each in seen] == ["00:00", "00:30", "01:00"]
