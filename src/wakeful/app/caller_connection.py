@@ -28,6 +28,7 @@ _AUTOCOMMIT: Final = (
     "for example `async with connection.transaction():`"
 )
 _FAILED: Final = "connection: its transaction has failed; roll it back, and do all of it again"
+_IN_FAILED_TRANSACTION: Final = "25P02"
 _OTHER_KIND: Final = "connection: it is one of {given}, and the database of this Wakeful is {own}"
 _NAMES: Final = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
 
@@ -107,7 +108,7 @@ def _unwrap(connection: object) -> Any:
     if _is_any(found, _SESSIONS):
         found = found.connection()
     if _is_a(found, "sqlalchemy.engine", "Connection"):
-        found.exec_driver_sql("SELECT 1")  # begins the transaction of the driver
+        found.exec_driver_sql("SELECT 1").close()  # begins the transaction of the driver
         return found.connection.driver_connection
     return found
 
@@ -120,6 +121,12 @@ async def _unwrap_async(connection: object) -> Any:
         await found.exec_driver_sql("SELECT 1")  # begins the transaction of the driver
         return (await found.get_raw_connection()).driver_connection
     return found
+
+
+def translate_error(error: BaseException) -> BaseException:
+    """Return a clearer error for a transaction that had failed before the call; others stay as they are."""
+    failed = getattr(error, "sqlstate", None) == _IN_FAILED_TRANSACTION
+    return FailedPrecondition(_FAILED) if failed else error
 
 
 def _is_django(connection: Any) -> bool:

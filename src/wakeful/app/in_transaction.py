@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from wakeful.app.caller_connection import open_async_connection, open_connection
+from wakeful.app.caller_connection import open_async_connection, open_connection, translate_error
 from wakeful.app.home import Home
 from wakeful.client.portal import Portal
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
@@ -121,7 +121,7 @@ async def run_async(home: Home, kind: str, connection: object, steps: CallSteps[
             except GeneratorExit:
                 raise
             except BaseException as error:
-                step = steps.send([]) if _is_undo(step) else steps.throw(error)
+                step = steps.send([]) if _is_undo(step) else steps.throw(translate_error(error))
             else:
                 step = steps.send(result)
     except StopIteration as end:
@@ -138,7 +138,7 @@ def run_blocking(portal: Portal, kind: str, connection: object, steps: CallSteps
             try:
                 result = portal.run(step.call) if isinstance(step, AtHome) else execute(step)
             except BaseException as error:
-                step = steps.send([]) if _is_undo(step) else steps.throw(error)
+                step = steps.send([]) if _is_undo(step) else steps.throw(translate_error(error))
             else:
                 step = steps.send(result)
     except StopIteration as end:

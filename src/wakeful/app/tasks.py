@@ -118,10 +118,12 @@ class Enqueued(Awaitable[Run], Generic[R]):
         except NotFound:
             raise not_committed(self._name) from None
 
-    def stored(self, run: Run) -> Run:
-        """Remember the run of a call that was enqueued without `store`."""
-        self._awaited, self._run = True, run
-        return run
+    def store_blocking(self, enqueue: Callable[[InTransaction], Run]) -> Run:
+        """Enqueue the call in the transaction of a caller that blocks, and return its run."""
+        self._awaited = True
+        assert self.in_transaction is not None
+        self._run = enqueue(self.in_transaction)
+        return self._run
 
     def read(self, ended: Run) -> R:
         """Return what the function returned in this run."""
@@ -466,11 +468,12 @@ class SyncMethods:
     def enqueue(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> SyncEnqueued:
         """Call a function later, as `Wakeful.enqueue` does; the call is stored when this returns."""
         call = self._tasks.prepare(function, args, kwargs)
-        joined = call.in_transaction
-        if joined is None:
+        if call.in_transaction is None:
             run = self._portal.call(call.store())
         else:
-            call.stored(run := run_blocking(self._portal, self._kind, joined.connection, joined.steps()))
+            run = call.store_blocking(
+                lambda given: run_blocking(self._portal, self._kind, given.connection, given.steps())
+            )
         return SyncEnqueued(run, call, self.runs)
 
 

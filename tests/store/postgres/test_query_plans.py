@@ -20,11 +20,12 @@ from wakeful.store.accounts import AgentRow
 from wakeful.store.audit import AuditEntry, link
 from wakeful.store.postgres import (
     PostgresStore,
-    jobs,
+    caller_transaction,
     leases,
     runs,
 )
 from wakeful.store.postgres import changelog as postgres_changelog
+from wakeful.store.postgres import jobs as postgres_jobs
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres import store as postgres_store
 from wakeful.store.quotas import CREATE_JOB, INSTANCES, LIVE_JOBS
@@ -56,10 +57,11 @@ if TYPE_CHECKING:
 GROUPS: dict[str, tuple[ModuleType, ...]] = {
     "admin": (
         *(shared_accounts, shared_audit, admin, base),
-        jobs,
+        postgres_jobs,
     ),
     "budgets": (budgets, usage),
     "callbacks": (executors,),
+    "caller": (caller_transaction,),
     "deliveries": (deliveries,),
     "live": (figures,),
     "prechecks": (prechecks,),
@@ -84,6 +86,7 @@ MOST_VISITED = 10 * BATCH + 2 * LIVE
 #: statements that read a whole table
 WHOLE = {
     "admin.ALL_KEYS": ("keys",),
+    "caller.IDENTITY": ("pg_class", "pg_database", "pg_namespace"),
     "admin.WITH_INTERNAL_JOBS": ("agents", "jobs", "workspaces"),
 }
 #: statements that read all live runs
@@ -261,6 +264,9 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     charged = [f"ws-{n}" for n in range(500)], [f"agent-{n}" for n in range(500)]
     charge: list[object] = [*charged, [1] * 500, CREATE_JOB, LIVE_JOBS, 8]
     yield "CHARGE", sql.CHARGE, charge
+    yield "admin.CHARGED", postgres_jobs.CHARGED, charge
+    yield "queries.ANY_WAITING", postgres_changelog.ANY_WAITING, []
+    yield "queries.TAKE_WAITING", postgres_changelog.TAKE_WAITING, [500]
     yield "CREATE_FEW_JOBS", sql.CREATE_FEW_JOBS, [[job(f"few-{n}") for n in range(30)], *charge]
     yield "CHANGE_JOBS", sql.CHANGE_JOBS, [[job(f"changed-{n}", id=each) for n, each in enumerate(jobs)]]
     yield "JOB_IDS_OF_AGENT", sql.JOB_IDS_OF_AGENT, ["ws-5", "agent-5"]
@@ -559,6 +565,33 @@ async def _precheck_cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[ob
     yield "callbacks.CLAIMABLE", executors.CLAIMABLE, [NOW, *ranges]
 
 
+async def _caller_cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
+    """Yield the statements of transactions of callers."""
+    now, owner = "2026-01-01T00:00:00Z", ["ws-5", "agent-5"]
+    entries = caller_transaction.write_waiting([AuditEntry("ws-5", "python", "job.run", "x/y", "{}", None)])
+    job_id = await db.fetchval("SELECT id::text FROM jobs LIMIT 1")
+    run = tick(job(id=job_id), NOW + 7)._replace(trigger="user")
+    new = job("of-a-caller", workspace="ws-5", agent="agent-5")
+    given: dict[str, list[object]] = {
+        "IDENTITY": ["wakeful"],
+        "FIND_JOB": [*owner, "job-5"],
+        "FIND_JOB_BY_ID": [*owner, job_id],
+        "HOLD_AGENT": [*owner, None, "true", None, None, None],
+        "ADD_AGENT": ["ws-5", "of-a-caller", now],
+        "ADD_JOB": [
+            caller_transaction.write_row(new, new._fields), now, "item", entries, "wakeful", *owner, "job:x"
+        ],
+        "ADD_RUN": [
+            caller_transaction.write_row(run, run._fields[:-1]), job_id, now, None, "0", None, "0", entries,
+            "wakeful",
+        ],
+        "CLAIM_KEY": ["ws-5", "of-a-caller", "print", "200", "{}", now, now, now],
+        "READ_KEY": ["ws-5", "key"],
+    }  # fmt: skip
+    for name, values in given.items():
+        yield f"caller.{name}", getattr(caller_transaction, name).replace("{schema}", "wakeful"), values
+
+
 def _statements() -> dict[str, str]:
     """Return every statement by name; those outside `statements` are prefixed with their group."""
     found = {**vars(sql)}
@@ -597,7 +630,7 @@ async def _try_all(store: PostgresStore, count: Count) -> tuple[set[str], dict[s
             await db.execute("SET LOCAL plan_cache_mode = force_generic_plan")
         for cases in (
             _admin_cases(), _query_cases(db), _budget_cases(db), _delivery_cases(db), _live_cases(db),
-            _precheck_cases(db), _cases(db),
+            _precheck_cases(db), _caller_cases(db), _cases(db),
         ):  # fmt: skip
             async for name, statement, given in cases:
                 tried.add(name)

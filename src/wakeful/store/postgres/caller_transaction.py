@@ -28,6 +28,7 @@ from wakeful.store.postgres.statements import LIVE_COLUMNS, NEW_JOB_COLUMNS, NEW
 from wakeful.store.row_mapping import view_of_new_run
 from wakeful.store.rows import JobRow, RunView
 from wakeful.values.clock import Clock
+from wakeful.values.ids import is_id
 from wakeful.values.stored_text import clean_text
 
 if TYPE_CHECKING:
@@ -54,10 +55,16 @@ _WAITING: Final = "workspace, actor, action, subject, details, address, agent, j
 _WAITING_TYPES: Final = """
             workspace text, actor text, action text, subject text, details text, address text, agent text,
             jobs integer"""
-#: the primary key of jobs. Returns no row if the job does not exist
+#: the primary key of jobs. Returns no row if the job does not exist. The snapshot of a transaction with a
+#: higher isolation level may be older than a job that was saved for this call
 ADD_RUN: Final = f"""
-    WITH held AS MATERIALIZED (
+    WITH locked AS MATERIALIZED (
         SELECT id FROM {{schema}}.jobs WHERE id = $2::text::uuid AND deleted_at IS NULL FOR KEY SHARE),
+    held AS (
+        SELECT id FROM locked
+        UNION ALL
+        SELECT $2::text::uuid WHERE current_setting('transaction_isolation') <> 'read committed'
+            AND NOT EXISTS (SELECT FROM {{schema}}.jobs WHERE id = $2::text::uuid)),
     inserted AS (
         INSERT INTO {{schema}}.runs ({NEW_RUN_COLUMNS}, is_pull, claim_deadline, created_at, session, depth,
             context, chain_length)
@@ -107,14 +114,16 @@ ADD_JOB: Final = f"""
         DELETE FROM {{schema}}.sessions s USING made
         WHERE s.workspace = $6::text AND s.agent = $7::text AND s.name = $8::text)
     SELECT m.id::text FROM made m CROSS JOIN LATERAL pg_catalog.pg_notify($5::text, 'jobs')"""
-#: jobs_name, the primary key
-FIND_JOB: Final = """
+_FIND: Final = """
     SELECT row_to_json(f)::text FROM (
         SELECT j.*, encode(j.secret, 'hex') AS secret_hex, encode(j.old_secret, 'hex') AS old_secret_hex,
             c.next_at, c.wake_at, c.run_count
         FROM {schema}.jobs j JOIN {schema}.cursors c ON c.job_id = j.id
-        WHERE j.workspace = $1::text AND j.agent = $2::text AND j.deleted_at IS NULL
-            AND (j.name = $3::text OR j.id::text = $3::text)) f"""
+        WHERE j.workspace = $1::text AND j.agent = $2::text AND j.deleted_at IS NULL AND"""
+#: jobs_name
+FIND_JOB: Final = f"{_FIND} j.name = $3::text) f"
+#: the primary key
+FIND_JOB_BY_ID: Final = f"{_FIND} j.id = $3::text::uuid) f"
 #: the primary key; an expired or abandoned row is taken over
 CLAIM_KEY: Final = """
     INSERT INTO {schema}.idempotency_keys AS a (workspace, key, fingerprint, status, body, created_at)
@@ -189,7 +198,7 @@ class PostgresCallerTransaction:
 
     def find_job(self, key: JobKey) -> Steps[JobRow | None]:
         """Return a job as the transaction sees it."""
-        rows = yield self._sql(FIND_JOB, *key)
+        rows = yield self._sql(FIND_JOB_BY_ID if is_id(key[2]) else FIND_JOB, *key)
         return _read_job(json.loads(rows[0][0])) if rows else None
 
     def write(self, planned: Sequence[PlannedWrite]) -> Steps[None]:
@@ -210,14 +219,14 @@ class PostgresCallerTransaction:
         details = run.details or RunDetails()
         added = yield self._sql(
             ADD_RUN,
-            _write_json(run, NewRun._fields[: NewRun._fields.index("details")]),
+            write_row(run, NewRun._fields[: NewRun._fields.index("details")]),
             run.job_id,
             _instant(now_ms),
             details.session,
             str(details.depth),
             details.context,
             str(details.chain_length),
-            _waiting(planned.entries),
+            write_waiting(planned.entries),
             self._schema,
         )
         if not added:
@@ -238,10 +247,10 @@ class PostgresCallerTransaction:
             raise AgentChanged(row.agent)
         made = yield self._sql(
             ADD_JOB,
-            _write_json(row, JobRow._fields),
+            write_row(row, JobRow._fields),
             _instant(now_ms),
             "\t".join((row.id, *row.key)),
-            _waiting(planned.entries, row.agent, jobs=0 if planned.allowance is None else 1),
+            write_waiting(planned.entries, row.agent, jobs=0 if planned.allowance is None else 1),
             self._schema,
             row.workspace,
             row.agent,
@@ -259,7 +268,8 @@ class PostgresCallerTransaction:
         """
         status, body = keyed.render(views)
         limits = _instant(now_ms - KEPT_MS), _instant(now_ms - ABANDONED_MS)
-        claim = keyed.workspace, keyed.key, keyed.fingerprint, str(status), body, _instant(now_ms)
+        created = _instant(keyed.claim(now_ms).created_ms)
+        claim = keyed.workspace, keyed.key, keyed.fingerprint, str(status), body, created
         while not (yield self._sql(CLAIM_KEY, *claim, *limits)):
             rows = yield self._sql(READ_KEY, keyed.workspace, keyed.key)
             for workspace, key, fingerprint, found_status, found_body in rows:
@@ -300,7 +310,7 @@ def _column(field: str) -> str:
     return "old_secret_until_at" if field == "old_secret_until_ms" else column_name(field)
 
 
-def _write_json(row: tuple[Any, ...], fields: Sequence[str]) -> str:
+def write_row(row: tuple[Any, ...], fields: Sequence[str]) -> str:
     """Return a row as an object with the columns of these fields."""
     columns: dict[str, object] = {}
     for field, value in zip(fields, row, strict=False):
@@ -326,7 +336,7 @@ def _read_job(columns: dict[str, Any]) -> JobRow:
     return JobRow(*values)
 
 
-def _waiting(entries: Sequence[AuditEntry], agent: str = "", jobs: int = 0) -> str:
+def write_waiting(entries: Sequence[AuditEntry], agent: str = "", jobs: int = 0) -> str:
     """Return audit entries as rows of `audit_waiting`; the first has the jobs that are charged."""
     rows = []
     for number, entry in enumerate(entries):

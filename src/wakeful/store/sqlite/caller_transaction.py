@@ -33,6 +33,9 @@ _NO_TRANSACTION: Final = (
     "connection: it is in autocommit mode, and no transaction has begun; begin one (`BEGIN IMMEDIATE`), and "
     "commit it after this call"
 )
+#: Takes the write lock, and writes nothing. After a read, SQLite would not wait for it: the transaction would
+#: have to read again what others have written meanwhile
+_LOCK: Final = "UPDATE schema_version SET version = version WHERE version < 0"
 
 
 class SqliteCallerTransaction:
@@ -66,6 +69,9 @@ class SqliteCallerTransaction:
             return False
         if not db.in_transaction and _commits_itself(db):
             raise FailedPrecondition(_NO_TRANSACTION)
+        if db.in_transaction:
+            with _translate_busy():
+                db.execute(_LOCK)
         return True
 
     def find_job(self, key: JobKey) -> Steps[JobRow | None]:
@@ -181,7 +187,7 @@ def _plain_rows(db: sqlite3.Connection) -> Iterator[None]:
 def _savepoint(db: sqlite3.Connection) -> Iterator[None]:
     """Begin a transaction if there is none, as `sqlite3` would; undo what was written after an error."""
     began = not db.in_transaction
-    try:
+    with _translate_busy():
         db.execute("BEGIN IMMEDIATE" if began else "SAVEPOINT wakeful")
         try:
             yield
@@ -192,10 +198,16 @@ def _savepoint(db: sqlite3.Connection) -> Iterator[None]:
             raise
         if not began:
             db.execute("RELEASE wakeful")
+
+
+@contextmanager
+def _translate_busy() -> Iterator[None]:
+    try:
+        yield
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
             raise
         raise Unavailable(
-            "the database file is locked by another writer; begin your transaction with BEGIN IMMEDIATE, "
-            "which waits for it, or try again"
+            "the database file is locked by another writer, or your transaction has read what another one "
+            "has changed since; begin it with BEGIN IMMEDIATE, which waits, and do it again"
         ) from error
