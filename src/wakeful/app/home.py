@@ -125,6 +125,9 @@ class HomePortal(Portal):
 class Done(Coroutine[Any, Any, None]):
     """A call that has returned already: it may be awaited or run, and need not."""
 
+    def __repr__(self) -> str:
+        return "done"  # what a prompt shows after `app.start()`
+
     def __await__(self) -> Generator[Any, Any, None]:
         return
         yield
