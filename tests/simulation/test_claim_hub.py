@@ -9,6 +9,7 @@ executor that waits gets a run that it may claim within a bound, in the order of
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -61,7 +62,7 @@ class SlowStore:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._store, name)
-        return self._slow(name, value) if asyncio.iscoroutinefunction(value) else value
+        return self._slow(name, value) if inspect.iscoroutinefunction(value) else value
 
     def _slow(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         async def call(*args: Any, **kwargs: Any) -> Any:

@@ -206,7 +206,7 @@ class FaultyPort:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._port, name)
-        if not asyncio.iscoroutinefunction(value):
+        if not inspect.iscoroutinefunction(value):
             return value
 
         async def call(*args: Any, **kwargs: Any) -> Any:

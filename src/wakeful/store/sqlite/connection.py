@@ -25,6 +25,7 @@ from wakeful.store.changelog import TransactionEvents as TransactionEvents
 from wakeful.store.changelog import notify
 from wakeful.store.migrations import load
 from wakeful.store.sql.driver import Pending, SqlSession, TenantTurns
+from wakeful.store.sqlite.numbered_parameters import connection_class
 from wakeful.store.sqlite.schema import migrate
 from wakeful.store.sqlite.session import SqliteSession
 from wakeful.values.clock import Clock, SystemClock
@@ -300,7 +301,13 @@ class SqliteDriver:
 
     def _connection(self) -> sqlite3.Connection:
         # One thread uses it at a time; which one it is changes where tests open and close in another.
-        db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, cached_statements=256)
+        db = sqlite3.connect(
+            self._path,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+            factory=connection_class(),
+        )
         db.execute(f"PRAGMA busy_timeout = {self._busy_ms}")
         return db
 
