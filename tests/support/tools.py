@@ -40,6 +40,7 @@ _DEBIAN: Final = {
 _CHECKS: Final = {
     "hadolint": "the Dockerfile",
     "kubernetes_validate": "the schemas of Kubernetes",
+    "cyclonedx_py": "the SBOM of a release",
 }
 #: Programs that Debian does not have, or only too old ones. Their tests are skipped in CI, too.
 _ELSEWHERE: Final = {

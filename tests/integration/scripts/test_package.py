@@ -49,3 +49,12 @@ def test_the_sdist_has_every_tracked_file(dist: Path):
     if tracked.returncode:
         pytest.skip("not a git repository")
     assert {name for name in tracked.stdout.splitlines() if (ROOT / name).exists()} - packed <= _REPOSITORY
+
+
+@pytest.mark.slow
+def test_an_installation_without_extras_stays_small(dist: Path, tmp_path: Path):
+    (wheel,) = dist.glob("*.whl")
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--target", str(tmp_path)]
+    subprocess.run([*install, "-c", str(ROOT / "constraints.txt"), str(wheel)], check=True, timeout=600)
+    size = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
+    assert size < 60 * 2**20, f"{size / 2**20:.1f} MiB"
