@@ -15,6 +15,7 @@ from tests.support.databases import Database
 from tests.support.effort import part
 from tests.support.factories import NOW, asked, job
 from tests.support.notifications import NotificationRecorder
+from tests.support.one_statement import try_one_statement
 from wakeful.errors import NotFound
 from wakeful.job.job import StaleJob
 from wakeful.store.audit import AuditEntry, flaw
@@ -64,7 +65,10 @@ async def check(store: Store, workspace: str, expected: set[str]) -> list[RunVie
 
 
 @pytest.mark.parametrize("seed", part(range(8)))
-async def test_each_is_written_once_with_its_entry_or_refused(database: Database, seed: int):
+async def test_each_is_written_once_with_its_entry_or_refused(
+    database: Database, seed: int, monkeypatch: pytest.MonkeyPatch
+):
+    try_one_statement(monkeypatch)
     chance = random.Random(seed)
     stores = [await database.connect() for _ in range(2)]
     current: dict[str, JobRow] = {}

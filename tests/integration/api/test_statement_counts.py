@@ -28,7 +28,7 @@ MOST: Final = {
     "claim of one": (5, 1),
     "claim of two": (6, 1),
     "heartbeat": (3, 2),
-    "complete": (11, 3),
+    "complete": (11, 2),
     "GET job": (2, 2),
     "GET job by id": (2, 2),
     "GET run": (1, 1),

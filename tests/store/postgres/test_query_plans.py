@@ -230,6 +230,9 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     ids = ",".join(row[0] for row in newest[:BATCH])
     yield "SUCCEED", sql.SUCCEED, ["w3", False, ids, *numbers, numbers[0]]
     yield "FINISH", sql.FINISH, ["w2", False, outcomes]
+    audit = [entry], ["ws-5"], [102], ["hash"], [103], ["hash"]
+    at_once = ["w2", outcomes[:10], *audit, NOW, "a", "c"]
+    yield "FINISH_AT_ONCE", sql.FINISH_AT_ONCE, at_once
     yield "FINISH of few", sql.FINISH, ["", True, outcomes[:10]]
     yield "ADD_LIVE_RUNS", sql.ADD_LIVE_RUNS, [mine]
     yield "ADD_ATTEMPTS", sql.ADD_ATTEMPTS, [outcomes, ["w2"] * len(outcomes)]

@@ -23,8 +23,10 @@ from wakeful.run.consequences import (
     resets_failures,
 )
 from wakeful.run.outcome import Finished, storable
+from wakeful.store.audit import AuditEntry
 from wakeful.store.job_changes import MissedReason, ended_jobs, overdue_runs
 from wakeful.store.postgres import statements as sql
+from wakeful.store.postgres.changelog import AuditHeads, OneStatement, audit_parameters
 from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.mailbox import expose
 from wakeful.store.postgres.session import PostgresSession
@@ -36,6 +38,7 @@ from wakeful.store.sql.deliveries import add_deliveries, add_emitted
 from wakeful.store.sql.new_runs import check_written
 from wakeful.store.sql.usage import add_usage, read_owners
 from wakeful.values.clock import Clock
+from wakeful.values.ids import is_id
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
@@ -125,6 +128,42 @@ async def finish(
     if waiting is not None:
         events.publish(waiting)
     return written.run_ids
+
+
+async def finish_at_once(
+    db: Db,
+    known: AuditHeads,
+    channel: str,
+    now_ms: int,
+    worker: str | None,
+    finished: Sequence[Finished],
+    entries: Sequence[AuditEntry],
+) -> OneStatement[set[str]] | None:
+    """Write these outcomes with one statement. None: nothing is written."""
+    heads = known.find(sorted({entry.workspace for entry in entries}))
+    if heads is None:
+        return None
+    in_order = sorted(finished, key=attrgetter("run_id"))  # every transaction locks runs in this order
+    run_ids = [each.run_id for each in finished]
+    audit, after = audit_parameters(entries, heads, now_ms)
+    rows = await db.fetch(
+        sql.FINISH_AT_ONCE, worker, list(map(_stored, in_order)), *audit, now_ms, "\n".join(run_ids), channel
+    )
+    if not rows[0]["ok"]:
+        return None
+    return OneStatement(set(run_ids), [row["topic"] for row in rows if row["topic"] is not None], after)
+
+
+def fits_one_statement(finished: Sequence[Finished]) -> bool:
+    """Return whether `finish_at_once` can write these outcomes: few plain successes of different runs."""
+    return (
+        0 < len(finished) <= _FEW
+        and len({each.run_id for each in finished}) == len(finished)
+        and all(
+            each.is_plain and each.state == "succeeded" and each.instance_id is None and is_id(each.run_id)
+            for each in finished
+        )
+    )
 
 
 async def _lock_cursors(db: Db, job_ids: Collection[str]) -> set[str]:

@@ -17,7 +17,7 @@ from wakeful.job.job import AGENT_INACTIVE
 from wakeful.run.conversations import JOB_SESSION
 from wakeful.run.outcome import TAKEN_OVER
 from wakeful.run.run import NewRun
-from wakeful.store.changelog import PULL_RUNS, RUNS
+from wakeful.store.changelog import FINISHED, PULL_RUNS, RUNS
 from wakeful.store.columns import column_list, fields_before, select_list
 from wakeful.store.plans import DueJob
 from wakeful.store.postgres.audit_statements import append_to_audit, lock_audit_heads
@@ -389,8 +389,10 @@ OUTCOME_FIELDS: Final = (
 # The fence is run, attempt and worker; the worker is NULL while the run awaits its callback, and '' for
 # whichever executor has claimed it. A pull run that is retried waits for an executor as long as the first
 # time. Its job may have got another target meanwhile (`waiting_runs.FOLLOW`).
-_FINISH: Final = """
-    WITH done AS (
+_FENCE: Final = """CASE WHEN r.attempt = o.attempt THEN r.state = 'running' AND (
+                r.worker IS NOT DISTINCT FROM $1
+                OR $1 = '' AND r.is_pull AND r.worker IS NOT NULL AND NOT r.awaiting_callback) END"""
+_DONE: Final = f"""
         UPDATE runs r SET state = o.state, started_at = o.started_at,
             finished_at = CASE WHEN o.state NOT IN ('retrying', 'running') THEN o.finished_at END,
             due_at = CASE WHEN o.state IN ('retrying', 'running') THEN o.due_at END,
@@ -401,20 +403,21 @@ _FINISH: Final = """
             awaiting_callback = o.state = 'running',
             output = o.output, error = o.error, reason = o.reason, usage = o.usage, dead = o.state = 'failed',
             failed_attempts = coalesce(o.failed_attempts, r.failed_attempts), response_code = o.response_code
-        FROM {outcomes} o
-        WHERE r.id = o.run_id
-            AND CASE WHEN r.attempt = o.attempt THEN r.state = 'running' AND (
-                r.worker IS NOT DISTINCT FROM $1
-                OR $1 = '' AND r.is_pull AND r.worker IS NOT NULL AND NOT r.awaiting_callback) END
-        RETURNING r.id, r.state, r.job_id),
+        FROM {{outcomes}} o
+        WHERE r.id = o.run_id AND {_FENCE} {{more}}
+        RETURNING r.id, r.state, r.job_id"""
+_ANY_FAILING: Final = """EXISTS (SELECT FROM jobs WHERE failures > 0)
+            OR EXISTS (SELECT FROM job_incidents WHERE closed_at IS NULL)"""
+_ANY_FOLLOWER: Final = "EXISTS (SELECT FROM jobs WHERE after_job IS NOT NULL AND deleted_at IS NULL)"
+_FINISH: Final = f"""
+    WITH done AS ({_DONE.format(outcomes="{outcomes}", more="")}),
     gone AS (
         DELETE FROM live_runs
         WHERE run_id = ANY(ARRAY(SELECT id FROM done WHERE state NOT IN ('retrying', 'running'))))
     SELECT string_agg(id::text, ',') AS run_ids,
-        EXISTS (SELECT FROM jobs WHERE failures > 0)
-            OR EXISTS (SELECT FROM job_incidents WHERE closed_at IS NULL) AS any_failing,
-        EXISTS (SELECT FROM jobs WHERE after_job IS NOT NULL AND deleted_at IS NULL) AS any_follower,
-        CASE WHEN $2 THEN {waiting} ELSE (
+        {_ANY_FAILING} AS any_failing,
+        {_ANY_FOLLOWER} AS any_follower,
+        CASE WHEN $2 THEN {{waiting}} ELSE (
             SELECT 'some' FROM live_runs WHERE due_at IS NOT NULL LIMIT 1) END AS waiting
     FROM done"""
 # The topic for the runs that wait for these jobs. All that wait for one job wait alike: one of them is read.
@@ -440,6 +443,28 @@ SUCCEED: Final = _FINISH.format(
             u (run_id, attempt, started_ms, finished_ms, response_code))""",
     waiting=_WAITING_OF.format("done"),
 )
+#: the same for a few plain successes, with entries of the audit, changes and notifications, as a transaction
+#: of its own: only if all are still held, nothing follows, and the heads of the audit are as given
+FINISH_AT_ONCE: Final = f"""
+    WITH fenced AS MATERIALIZED (
+        SELECT o.run_id FROM unnest($2::attempt_outcome[]) o
+        CROSS JOIN LATERAL (SELECT FROM runs r WHERE r.id = o.run_id AND {_FENCE} FOR UPDATE) r),
+    {lock_audit_heads(3)},
+    checked AS MATERIALIZED (
+        SELECT (SELECT count(*) FROM fenced) = cardinality($2::attempt_outcome[])
+            AND NOT ({_ANY_FAILING}) AND NOT {_ANY_FOLLOWER}
+            AND (SELECT count(*) FROM locked) = cardinality($4::text[]) AS ok),
+    done AS ({_DONE.format(outcomes="unnest($2::attempt_outcome[])", more="AND (SELECT ok FROM checked)")}),
+    gone AS (DELETE FROM live_runs WHERE run_id = ANY(ARRAY(SELECT id FROM done))),
+    {append_to_audit(3)},
+    noted AS (
+        INSERT INTO changes (at, kind, count, items)
+        SELECT $9, '{FINISHED}', cardinality($2::attempt_outcome[]), $10 WHERE (SELECT ok FROM checked))
+    SELECT c.ok, t.topic, CASE WHEN t.topic IS NOT NULL THEN pg_notify($11, t.topic) END
+    FROM checked c LEFT JOIN (
+        SELECT {_WAITING_OF.format("done")} AS topic
+        UNION ALL SELECT 'sessions' WHERE EXISTS (SELECT FROM sessions WHERE due_at IS NOT NULL)) t
+        ON c.ok AND t.topic IS NOT NULL"""
 #: the primary keys of live_runs and runs
 ADD_LIVE_RUNS: Final = """
     UPDATE live_runs l SET state = r.state, worker = r.worker,

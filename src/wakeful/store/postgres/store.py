@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from wakeful.errors import Unavailable
+from wakeful.run.consequences import Consequences, Facts
+from wakeful.run.outcome import Finished, storable
 from wakeful.run.run import NewRun
 from wakeful.store.audit import AuditEntry
 from wakeful.store.claim_requests import ClaimedRun, ClaimRequest
@@ -31,6 +33,8 @@ from wakeful.store.postgres.connection import Pool
 from wakeful.store.postgres.executors import claim_at_once
 from wakeful.store.postgres.index_builder import IndexBuilder
 from wakeful.store.postgres.listener import Listener
+from wakeful.store.postgres.outcomes import finish_at_once
+from wakeful.store.postgres.outcomes import fits_one_statement as outcomes_fit
 from wakeful.store.postgres.runs import add_at_once, fits_one_statement
 from wakeful.store.rows import RunView
 from wakeful.store.sql.driver import Row, SqlSession
@@ -70,6 +74,10 @@ CONNECTION_USE: Final = """
         AND NOT coalesce(application_name = $1 OR starts_with(application_name, $1 || ' '), false)"""
 
 
+#: After a completion that one statement could not write, so many are not tried with one.
+_NOT_AT_ONCE: Final = 20
+
+
 class PostgresStore(Store):
     """A store in a PostgreSQL database.
 
@@ -82,6 +90,8 @@ class PostgresStore(Store):
         self._pool = Pool(url, clock or steered)
         self._listener = Listener(self._pool, steered if clock is None else None)
         self._indexes = IndexBuilder(self._pool)
+        #: how many more completions are not tried with one statement
+        self._not_at_once = 0
         self.caller_transaction = PostgresCallerTransaction(self._pool, clock or steered)
         super().__init__(self._pool, _OPERATIONS, clock or steered)
 
@@ -110,6 +120,27 @@ class PostgresStore(Store):
         return await self._pool.write_at_once(
             lambda db, heads, channel: add_at_once(db, heads, channel, now_ms, runs, entries, versions, day)
         )
+
+    async def _complete_at_once(
+        self,
+        holder: str | None,
+        finished: Sequence[Finished],
+        consequences: Consequences,
+        entries: Sequence[AuditEntry],
+    ) -> set[str] | None:
+        if self._not_at_once:
+            self._not_at_once -= 1
+            return None
+        outcomes = storable(finished)
+        if not outcomes_fit(outcomes) or any(consequences(outcomes, Facts())):
+            return None
+        now_ms = self.clock.now_ms()
+        written = await self._pool.write_at_once(
+            lambda db, heads, channel: finish_at_once(db, heads, channel, now_ms, holder, outcomes, entries)
+        )
+        if written is None:  # most often because jobs follow others, or fail: that lasts
+            self._not_at_once = _NOT_AT_ONCE
+        return written
 
     async def claim(
         self, now_ms: int, workspace: str, requests: Sequence[ClaimRequest]

@@ -256,9 +256,12 @@ async def test_a_completion_and_its_audit_entry_are_one_transaction(
     async def append(*given: object) -> None:
         raise Unavailable("the database is gone after the outcome is written")
 
+    async def do_nothing(*given: object) -> None: ...
+
     store: Any = ask.app.store
     with monkeypatch.context() as broken:
         broken.setattr(store._operations.changelog, "append", append)
+        broken.setattr(store, "_complete_at_once", do_nothing)  # which is one statement
         assert (await ask("POST", *complete)).status == 503
     assert (await ask("GET", f"/runs/{run_id}")).body["state"] == "running"
     assert (await ask("POST", *complete)).status == 200
