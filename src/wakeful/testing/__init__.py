@@ -23,12 +23,13 @@ from wakeful.values.package import lazy_names
 
 if TYPE_CHECKING:
     from wakeful.testing.clock import MovableClock
-    from wakeful.testing.harness import Harness, SyncHarness
+    from wakeful.testing.harness import Harness, HarnessFactory, SyncHarness
     from wakeful.testing.receivers import ChatEndpoint, ReceivedRequest, WebhookReceiver
 
 __all__ = [
     "ChatEndpoint",
     "Harness",
+    "HarnessFactory",
     "MovableClock",
     "ReceivedRequest",
     "SyncHarness",
@@ -40,7 +41,7 @@ if not TYPE_CHECKING:
         __name__,
         {
             "wakeful.testing.clock": ["MovableClock"],
-            "wakeful.testing.harness": ["Harness", "SyncHarness"],
+            "wakeful.testing.harness": ["Harness", "HarnessFactory", "SyncHarness"],
             "wakeful.testing.receivers": ["ChatEndpoint", "ReceivedRequest", "WebhookReceiver"],
         },
     )

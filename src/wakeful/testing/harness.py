@@ -17,7 +17,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 from urllib.parse import urlsplit
 
 from wakeful.app.arguments import engine_config
@@ -223,6 +223,16 @@ class Harness:
 
     def _name(self, function: Callable[..., object] | str) -> str:
         return function if isinstance(function, str) else self.app._tasks.name_of(function)
+
+
+class HarnessFactory(Protocol):
+    """The fixture `wakeful_harness`: makes a harness on the clock `wakeful_clock`."""
+
+    def __call__(
+        self, app: Wakeful | None = None, *, at: datetime | str | None = None, url: str | None = None
+    ) -> Harness:
+        """Return a harness, to be used in `with` or `async with`."""
+        ...
 
 
 class SyncHarness:

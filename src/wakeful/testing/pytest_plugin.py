@@ -5,7 +5,7 @@ They are sync fixtures: they serve plain tests and those of pytest-asyncio and a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     from wakeful.app.embedded import Wakeful
     from wakeful.testing.clock import MovableClock
-    from wakeful.testing.harness import Harness
+    from wakeful.testing.harness import Harness, HarnessFactory
     from wakeful.testing.receivers import ChatEndpoint, WebhookReceiver
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     """Declare the option that names a PostgreSQL server."""
-    # pytest compiles all modules of a package that has a plugin anew, for their `assert`: two seconds, and
-    # at each start where no bytecode is written. None of ours is a test.
+    # pytest compiles all modules of a package that has a plugin anew, for their `assert`: at each start where
+    # no bytecode is written. None of ours is a test.
     marked = getattr(pluginmanager.rewrite_hook, "_must_rewrite", None)
     if isinstance(marked, set):
         marked.discard("wakeful")
@@ -39,7 +39,7 @@ def wakeful_clock() -> MovableClock:
 
 
 @pytest.fixture
-def wakeful_harness(pytestconfig: pytest.Config, wakeful_clock: MovableClock) -> Callable[..., Harness]:
+def wakeful_harness(pytestconfig: pytest.Config, wakeful_clock: MovableClock) -> HarnessFactory:
     """Return a function that makes a harness: `async with wakeful_harness(app) as harness:`, or `with`.
 
     Its clock is `wakeful_clock`, and its database is on the server of `--wakeful-url`, else SQLite.

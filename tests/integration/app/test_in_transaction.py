@@ -136,6 +136,23 @@ async def test_a_job_exists_if_and_only_if_the_transaction_commits(
         assert (await app.runs.wait(run.id)).output == "7"
 
 
+@each_driver
+async def test_the_window_of_a_key_is_that_of_the_call(
+    new_app: NewApp, database: str, driver: type[CallerConnection]
+):
+    program = Program(new_app())
+    async with program.app as app, connected(driver, database) as caller:
+        runs = []
+        for number, window in ((1, "1h"), (2, "1h"), (3, "1ms"), (4, "1ms")):
+            run = await caller.enqueue(app, program.note, number, key=f"key of {window}", unique_for=window)
+            runs.append(run.id)
+            await caller.commit()
+            await asyncio.sleep(0.01)
+            await caller.begin()
+        assert runs[0] == runs[1]
+        assert len({*runs}) == 3
+
+
 # --- the connection, as a program may have set it up ----------------------------------------------------
 
 
