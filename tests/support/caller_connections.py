@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import aiosqlite
 import asyncpg
 import psycopg
+import psycopg2  # type: ignore[import-untyped]
 import sqlalchemy
 from sqlalchemy import orm
 from sqlalchemy.ext import asyncio as async_sqlalchemy
@@ -222,6 +223,14 @@ class Blocking(CallerConnection):
         return await self._call(lambda: app.sync.jobs.run(name, connection=self.given, **options))
 
 
+class Psycopg2(Blocking):
+    def connect(self) -> Any:
+        return psycopg2.connect(self.url)
+
+    async def execute(self, statement: str) -> None:
+        await self._call(lambda: self.given.cursor().execute(statement))
+
+
 class BlockingSqlite(Blocking):
     def connect(self) -> Any:
         return sqlite3.connect(self.path)
@@ -256,6 +265,7 @@ POSTGRES: list[type[CallerConnection]] = [
     AsyncConnection,
     Blocking,
     BlockingSession,
+    Psycopg2,
 ]
 SQLITE: list[type[CallerConnection]] = [
     Sqlite,

@@ -85,7 +85,8 @@ _SESSIONS: Final = (("sqlalchemy.orm", "Session"), ("sqlalchemy.orm", "scoped_se
 
 
 def _refuse_blocking(connection: object) -> None:
-    blocking = (*_SESSIONS, ("sqlalchemy.engine", "Connection"), ("psycopg", "Connection"))
+    drivers = (("psycopg", "Connection"), ("psycopg2.extensions", "connection"))
+    blocking = (*_SESSIONS, ("sqlalchemy.engine", "Connection"), *drivers)
     if _is_any(connection, blocking) or _is_django(connection):
         raise InvalidArgument(
             "connection: it is one for sync programs, and would block the event loop; use `app.sync.…` with "

@@ -527,6 +527,7 @@ async def test_twenty_transactions_at_once_of_which_half_are_rolled_back(
 # --- interruptions --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("driver", [Asyncpg, AsyncPsycopg])
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)
 async def test_a_call_that_is_cancelled_at_any_await_leaves_all_or_nothing(
@@ -565,9 +566,8 @@ async def test_a_call_that_is_cancelled_at_any_await_leaves_all_or_nothing(
         assert await app.enqueue(program.note, 2).result(PATIENCE) == 2
 
 
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
 async def test_a_cancelled_call_in_a_transaction_that_goes_on_leaves_nothing(new_app: NewApp, database: str):
-    if database.startswith("sqlite"):
-        pytest.skip("a call with SQLite does not wait")
     program = Program(new_app())
     async with program.app as app:
         await app.enqueue(program.note, 0).result(PATIENCE)
@@ -583,6 +583,7 @@ async def test_a_cancelled_call_in_a_transaction_that_goes_on_leaves_nothing(new
         assert await _value(database, "SELECT count(*) FROM wakeful.idempotency_keys") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("driver", POSTGRES)
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)
 async def test_a_connection_that_the_server_ends_before_the_commit_leaves_nothing(
@@ -608,6 +609,7 @@ async def test_a_connection_that_the_server_ends_before_the_commit_leaves_nothin
         assert program.done == [2]
 
 
+@pytest.mark.slow
 async def test_a_program_that_is_killed_before_the_commit_leaves_nothing(new_app: NewApp, database: str):
     async with new_app():
         pass  # the schema
