@@ -7,7 +7,7 @@ import builtins
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast, overload
 
-from wakeful.errors import FailedPrecondition, InvalidArgument, PermissionDenied
+from wakeful.errors import FailedPrecondition, InvalidArgument, PermissionDenied, Unavailable
 from wakeful.job.job import DEFAULT_INSTANCE
 from wakeful.model import InstanceInfo, InstanceStatus, Page, Run, StartedInstances
 from wakeful.model.codec import from_json, page_from_json
@@ -78,9 +78,12 @@ class Instances:
         conversations. That may take some time; it continues if this call is cancelled. NotFound: there is
         no such instance; with `erase` also no run of it.
         """
-        left: object = True
-        while left is not None:  # the server waits itself
+        while True:  # the server waits itself
             left = await self._rest.delete_instance(name, id, erase=erase or None)
+            if left is None:
+                return
+            if not erase or from_json(InstanceInfo, left).status != "deleting":
+                raise Unavailable("the server responded, but not as Wakeful does: it deleted nothing")
 
     async def stop(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
         """Stop an instance: delete its schedules, and cancel its signals, also the one that is handled.

@@ -21,6 +21,7 @@ from wakeful.store.postgres import PostgresStore, instances, mailbox_statements,
 from wakeful.store.postgres import statements as sql
 from wakeful.store.quotas import INSTANCES
 from wakeful.store.rows import RunFilter
+from wakeful.store.sql import erasure
 from wakeful.store.sql import instances as shared
 from wakeful.store.sql import jobs as job_reads
 from wakeful.store.sql import runs as run_reads
@@ -124,7 +125,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
         "HIDE": [ids],
         "EXPOSE": [ids[1:], [1] * (BATCH - 1), NOW],
         "SCHEDULE_IDS": [ids],
-        "LOCK_INSTANCE": [ids[5]],
+        "LOCK_INSTANCE_ROWS": [ids],
         "LIVE_OF_INSTANCE": [ids[0], True],
         "LOCK_LIMITS": ["default"],
         "CLASS": ["default", "report"],
@@ -139,6 +140,9 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
         "LIMITS": ["default", ["", "report"], INSTANCES],
         "COUNT_OF_AGENT": ["default", "report", 100],
         "COUNT_OF_WORKSPACE": ["default", 100],
+        "HAS_RUNS": [ids[5]],
+        "DELETING": [10],
+        "DELETE_SIGNAL_IDS": [ids[-10:]],
         "DELETE_INSTANCES": [ids[-10:]],
     }
     statements = _statements()
@@ -183,6 +187,14 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     }
     for name, values in given.items():
         yield name, statements[name], values
+    yield "erasure.LOCK", erasure.LOCK, [ids[5]]
+    yield "erasure.JOBS", erasure.JOBS, [ids[5]]
+    yield "erasure.RUNS", erasure.RUNS, [ids[5], 500]
+    yield "erasure.RUNS_OF_JOBS", erasure.RUNS_OF_JOBS, [moved[:5], 500]
+    yield "erasure.ALERTS", erasure.ALERTS, [moved]
+    yield "erasure.DELETE_RUNS", erasure.DELETE_RUNS, [moved[:10]]
+    yield "erasure.DELETE_INSTANCE", erasure.DELETE_INSTANCE, [ids[5]]
+    yield "VIEWS", shared.VIEWS, [NOW, ids[:10]]
     yield "JOB", job_reads.JOB, ["default", "report", "job-5"]
     yield "VIEW", shared.VIEW, [NOW, ids[5]]
     yield "PENDING", shared.PENDING, [ids[0], 50]

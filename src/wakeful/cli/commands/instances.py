@@ -22,7 +22,7 @@ from wakeful.cli.session import CliSession, command, command_group
 from wakeful.cli.tables import Column, ResourceTable
 from wakeful.cli.times import moment_text
 from wakeful.client.types import InstanceDelayShape, InstanceFailureShape, InstanceShape
-from wakeful.errors import InvalidArgument
+from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.values.json_value import Json
 from wakeful.values.plural import plural
 
@@ -174,7 +174,9 @@ def register(app: typer.Typer) -> None:
             what += ", and erases its runs: signals, outputs, errors, conversations"
         if not confirm_sentence(s, what, yes=yes):
             return
-        while await s.out.wait_for(s.client.delete_instance(agent, id_, erase=erase or None)) is not None:
+        while left := await s.out.wait_for(s.client.delete_instance(agent, id_, erase=erase or None)):
+            if left.get("status") != "deleting":
+                raise Unavailable("the server responded, but not as Wakeful does: it deleted nothing")
             s.out.say(Text(f"{agent}/{id_} is being erased …", "dim"))
         done = "deleted, and its history is erased" if erase else "deleted"
         s.out.show({"agentId": agent, "id": id_, "erased": erase}, Text(f"{agent}/{id_} is {done}", "green"))

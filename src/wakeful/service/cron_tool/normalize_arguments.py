@@ -397,9 +397,10 @@ class _Reader:
         return word
 
     def instance(self, name: str, value: object) -> str | None:
-        """Return the name of an instance, which is any text."""
+        """Return the name of an instance, which is any text; spaces around it are mistakes of models."""
         try:
-            return None if value is None else check_instance(value, name)
+            given = value.strip() if isinstance(value, str) else value
+            return None if value is None else check_instance(given, name)
         except InvalidArgument as error:
             self._problems.setdefault(name, error.message.removeprefix(f"{name}: "))
             return None

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
 
 #: the primary key, once for each
-LOCK_INSTANCES: Final = f"""
+LOCK_INSTANCE_ROWS: Final = f"""
     SELECT {shared.INSTANCE_COLUMNS} FROM instances i WHERE i.id = ANY($1::uuid[]) ORDER BY i.id FOR UPDATE"""
 #: live_runs_mailbox and live_runs_exposed
 LIVE_OF_INSTANCE: Final = """
@@ -110,7 +110,7 @@ async def change_instances(
     if found:
         await db.execute(sql.LOCK_CURSORS, list(found))
     jobs = await lock_schedules(db, list(found))
-    rows = {row["id"]: InstanceRow(*row) for row in await db.fetch(LOCK_INSTANCES, sorted(names))}
+    rows = {row["id"]: InstanceRow(*row) for row in await db.fetch(LOCK_INSTANCE_ROWS, sorted(names))}
     await check_unchanged(db, list(names), found)
     in_order = sorted(jobs.values(), key=lambda job: (job.schedule_origin, job.schedule_id))
     plan = shared.plan_changes(workspace, agent, names, rows, in_order, rules)

@@ -23,7 +23,7 @@ JOBS: Final = """
 #: runs_of_instance: the beginning of a range of it
 RUNS: Final = """
     SELECT id::text, job_id::text, agent, session, workspace FROM runs /*+ INDEXED BY runs_of_instance */
-    WHERE instance_id = $1 ORDER BY id LIMIT $2"""
+    WHERE instance_id = $1 ORDER BY runs.id LIMIT $2"""
 #: runs_of_job: the beginning of ranges of it. Ticks that were missed have no instance
 RUNS_OF_JOBS: Final = """
     SELECT id::text, job_id::text, agent, session, workspace FROM runs /*+ INDEXED BY runs_of_job */

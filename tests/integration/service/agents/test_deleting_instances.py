@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+import sys
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar
@@ -223,6 +224,67 @@ async def test_a_handler_that_ends_beside_a_deletion_brings_nothing_back(new_app
         assert await history_of(first, "eu") == []
         await over(first, (await first.agents.send("talkative", "eu", Signal("keep", {"text": "x"}))).id)
         assert (await second.agents.state("talkative", "eu")) == {"text": "x"}
+
+
+#: Begins an erasure and does not continue it.
+BEGIN = """
+import asyncio, sys
+from wakeful.run.instances import instance_id
+from wakeful.service.agents.instance_rules import delete
+from wakeful.store.connect import store_at
+
+async def main():
+    store = store_at(sys.argv[1])
+    await store.open()
+    at, now = ("default", "counter", "eu"), store.clock.now_ms()
+    await store.change_instance(*at, now, delete(*at, now, erase=True))
+    assert await store.erase_instance(instance_id(*at), 1)
+    print("begun", flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+async def test_an_erasure_continues_after_its_process_is_killed(new_app: NewApp, database: str):
+    app = new_app()
+    app.agent(counter())
+    async with app:
+        for _ in range(3):
+            await handled(app, "add")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", BEGIN, database, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"begun\n"
+    process.kill()
+    await process.wait()
+    other = new_app()
+    async with other:
+        own = instance_id("default", "counter", "eu")
+
+        async def erased() -> bool:
+            return await other.services.store.instances_by_ids([own]) == []
+
+        await eventually(erased)
+        assert not await other.services.store.has_runs_of(own)
+
+
+async def test_an_instance_is_deleted_beside_its_agent(new_app: NewApp):
+    app = new_app()
+    app.agent(counter())
+    async with app:
+        await app.agents.start("counter", "eu")
+        results = await asyncio.gather(
+            app.agents.delete("counter"),
+            app.agents.delete_instance("counter", "eu", erase=True),
+            app.agents.delete("counter"),
+            app.agents.delete_instance("counter", "eu"),
+            return_exceptions=True,
+        )
+        errors = [each for each in results if each is not None]
+        assert all(isinstance(each, NotFound | FailedPrecondition) for each in errors), errors
+        assert await app.services.store.instance("default", "counter", "eu") is None
 
 
 @on_one_store
