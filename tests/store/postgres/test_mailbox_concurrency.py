@@ -9,6 +9,7 @@ import asyncio
 import json
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 import asyncpg
@@ -29,9 +30,11 @@ from tests.support.instances import (
     taken,
     view,
 )
+from wakeful.errors import FailedPrecondition, NotFound
 from wakeful.run.instances import InstanceStatus, Send
 from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun
+from wakeful.service.agents import instance_rules
 from wakeful.store.instances import InstanceChange, InstanceRow
 from wakeful.store.plans import DueJob, JobPlan
 from wakeful.store.postgres import PostgresStore, connection, waiting_runs
@@ -378,6 +381,63 @@ async def test_jobs_of_schedules_survive_a_stop_that_meets_a_start(
         assert bool(found) is ((await view(store)).row.status == "active")
         await store.change_instance("default", "report", "eu", NOW, stop)
         assert await store.schedules(key_of()) == []
+
+
+@pytest.mark.parametrize("erase", [False, True])
+async def test_a_deletion_beside_a_handler_and_senders_leaves_a_whole_instance_or_none(
+    store: PostgresStore, other: PostgresStore, erase: bool
+) -> None:
+    at, own = ("default", "report", "eu"), key_of()
+
+    async def delete(by: PostgresStore) -> None:
+        with suppress(NotFound):
+            await by.change_instance(*at, NOW, instance_rules.delete(*at, NOW, erase=erase, has_runs=True))
+        while await by.erase_instance(own, 2):
+            pass
+
+    async def send(by: PostgresStore) -> None:
+        with suppress(FailedPrecondition):  # it is being deleted
+            await given_sent(by, "eu")
+
+    for _ in range(ROUNDS):
+        await send(store)
+        found = await taken(store)
+        to_self = Send("report", "eu", "report.generate", "{}")
+        outcomes = [done(run, data='{"a":1}', sends=(to_self,)) for run in found]
+        await _together(
+            partial(store.finish, "w1", outcomes, alone),
+            partial(delete, other),
+            partial(send, store),
+            partial(delete, store),
+        )
+        live, row = await _live(store), await store.instance(*at)
+        assert row is not None or live == []
+        assert row is None or row.row.status == "active"
+        assert len(await taken(store, "w2")) == (1 if live else 0)
+        await delete(other)
+        assert (await store.instance(*at), await _live(store)) == (None, [])
+        assert await store.has_runs_of(own) is not erase
+    assert await store.deleting_instances(5) == []
+
+
+async def test_many_instances_that_start_in_opposite_orders_do_not_deadlock(
+    store: PostgresStore, other: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_TRIES", 5)
+    names = [f"i{number}" for number in range(30)]
+
+    async def start(by: PostgresStore, order: list[str]) -> None:
+        def rule(row: InstanceRow | None, _: Sequence[JobRow]) -> InstanceChange | None:
+            return None if row is not None else InstanceChange(new_instance())
+
+        rules = dict.fromkeys(order, rule)
+        started = await by.change_instances("default", "report", NOW, rules, lambda changed: ())
+        assert [each.row.name for each in started if each.row is not None] == order
+
+    await _together(partial(start, store, names), partial(start, other, names[::-1]), *(
+        partial(given_sent, by, *names) for by in (store, other)
+    ))  # fmt: skip
+    assert {(await view(store, name)).row.sequence for name in names} == {2}
 
 
 async def test_jobs_that_move_between_mailboxes_do_not_block_senders_and_workers(
