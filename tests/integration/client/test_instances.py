@@ -136,7 +136,7 @@ async def test_errors_are_the_same_through_both(pair: Pair):
         (FailedPrecondition, lambda agents: agents.send("report", "gone", Signal("x"))),
         (FailedPrecondition, lambda agents: agents.pause("report", "gone")),
         (ResourceExhausted, lambda agents: agents.send("report", "full", Signal("x"))),
-        (InvalidArgument, lambda agents: agents.send("report", "Not a slug", Signal("x"))),
+        (InvalidArgument, lambda agents: agents.send("report", "a\nb", Signal("x"))),
         (InvalidArgument, lambda agents: agents.send("report", "eu", {"type": "x"})),
         (InvalidArgument, lambda agents: agents.send("report", "eu", [])),
         (InvalidArgument, lambda agents: agents.start("report", "eu", state={"count": object()})),
