@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hmac
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import web_programs
 from tests.support.command_line import Machine, serving
 from tests.support.doc_pages import DOCS, blocks
 from tests.support.paths import ROOT
@@ -31,6 +33,20 @@ def test_the_embedded_example_runs_and_stops(tmp_path: Path) -> None:
     lines = embedded("embedded.py", tmp_path, 3)
     assert "hello, you\n" in lines
     assert sum(line.startswith("tick of") for line in lines) == 2
+
+
+def test_the_flask_example_runs_in_forked_workers(tmp_path: Path) -> None:
+    for name in ("flask_app.py", "gunicorn_hooks.py"):
+        shutil.copy(EXAMPLES / name, tmp_path)
+    port = free_port()
+    options = ("--config", "gunicorn_hooks.py", "--workers", "2", "--preload", "--no-control-socket")
+    bound = ("--bind", f"127.0.0.1:{port}", "flask_app:web")
+    with web_programs.program(tmp_path, "-m", "gunicorn", *options, *bound, port=port) as server:
+        url = f"http://127.0.0.1:{port}"
+        run = web_programs.request(f"{url}/orders/7", "")["run"]
+        done = web_programs.wait_until(lambda: web_programs.request(f"{url}/runs/{run}")["output"])
+        assert done == "order 7, from shop@example.com"
+        assert server.stop() == 0
 
 
 def test_the_daily_report_is_generated_once_a_day(tmp_path: Path) -> None:

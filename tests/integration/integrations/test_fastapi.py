@@ -223,6 +223,8 @@ async def test_a_stream_ends_when_the_user_signs_out(host: Host):
         events = f"{host.url}{ROOT}/api/workspaces/default/events?after=0"
         async with one.session.get(events) as first, two.session.get(events) as second:
             assert (first.status, second.status) == (200, 200)
+            watched = [each.credential for each in host.app.services.auth.open_uses._open]
+            assert len(watched) == len(set(watched)) == 2  # the end of one is not the end of the other
             del host.users["s1"]
             async with asyncio.timeout(PATIENCE):
                 async for _ in first.content:
