@@ -1,9 +1,10 @@
-"""The CPU time of commands that start and end, and the size of an installation.
+"""The CPU time of imports and of commands that start and end, and the size of an installation.
 
     python -m benchmarks.startup
 
 `list` asks a server on this machine that has ten jobs. Each time is the least of ten calls, as the sum of
-user and system time, and as a ratio to `python -c pass` in the same run. Sizes count the files of the
+user and system time, and as a ratio to `python -c pass` in the same run; that of an import as a ratio to
+`import fastapi`, with the number of modules. Sizes count the files of the
 installed packages without bytecode.
 """
 
@@ -19,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from typing import Final
 
 from packaging.requirements import Requirement
 
@@ -28,7 +30,12 @@ WAKEFUL = [sys.executable, "-m", "wakeful"]
 EXTRAS = ("", "postgres", "mcp", "deliver", "nats", "celery", "kubernetes", "otel", "all", "dev")
 
 
+_APP: Final = "from wakeful import Wakeful"
+IMPORTS: Final = ("import fastapi", "import wakeful.cron", _APP, f"{_APP}; Wakeful('sqlite://')")
+
+
 def main() -> None:
+    measure_imports()
     with tempfile.TemporaryDirectory() as folder, server(Path(folder)) as environment:
         for number in range(JOBS):
             add = [*WAKEFUL, "add", f"job-{number}", "--schedule", "@daily", "--target", '{"kind": "pull"}']
@@ -48,6 +55,19 @@ def main() -> None:
         print(
             f"{'wakeful' + (f'[{extra}]' if extra else ''):18} {len(names):3} packages, {size:3.0f} MB{added}"
         )
+
+
+def measure_imports() -> None:
+    """Print the time of each import beside the first, without that of the interpreter."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    bare = cpu_seconds([sys.executable, "-c", "pass"], environment)
+    times = {each: cpu_seconds([sys.executable, "-c", each], environment) - bare for each in IMPORTS}
+    count = "import sys; before = len(sys.modules); {}; print(len(sys.modules) - before)"
+    for each, seconds in times.items():
+        program = [sys.executable, "-c", count.format(each)]
+        modules = subprocess.run(program, env=environment, capture_output=True, text=True, check=True).stdout
+        ratio = seconds / times[IMPORTS[0]]
+        print(f"{each:54} {seconds:6.3f} s CPU, {ratio:4.2f} of fastapi, {modules.strip()} modules")
 
 
 def cpu_seconds(command: list[str], environment: dict[str, str]) -> float:

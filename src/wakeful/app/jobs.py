@@ -21,7 +21,6 @@ from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.job_query import JobQuery, JobSelection, read_label_filter, read_selection
 from wakeful.service.jobs.jobs import JobService
 from wakeful.service.model_mapping import job_from_record, job_from_saved, page_of_runs, run_from_view
-from wakeful.service.report_serializers import serialize_preview, serialize_target_test, serialize_week
 from wakeful.service.serializers import REVISIONS, serialize_bulk_result, serialize_hook
 from wakeful.service.services import Services
 from wakeful.store.caller_transaction import PlanningStore
@@ -202,14 +201,20 @@ class Jobs(ClientJobs):
     async def peaks(self, *, all_agents: bool = True) -> dict[str, Json]:
         workspace, agent = self._where[0], None if all_agents else self._where[1]
         computed = await self._services.admin.peaks.get(LOCAL, workspace, agent)
+        from wakeful.service.report_serializers import serialize_week
+
         return serialize_week(computed, workspace, agent, self._services.now_ms())
 
     async def preview(self, *, count: int = 10, **fields: Unpack[JobFields]) -> dict[str, Json]:
         given = {**_camel_fields(fields), "count": count, "agentId": self._where[1]}
+        from wakeful.service.report_serializers import serialize_preview
+
         return serialize_preview(await self._services.jobs.previews.preview(LOCAL, self._where[0], given))
 
     async def test_target(self, name: str | None = None, **fields: Unpack[JobFields]) -> dict[str, Json]:
         given = {**_camel_fields(fields), "job": name}
+        from wakeful.service.report_serializers import serialize_target_test
+
         return serialize_target_test(await self._services.jobs.target_tests.test(LOCAL, *self._where, given))
 
     async def skip_next(self, name: str) -> Job:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from wakeful.client.client import AsyncClient
     from wakeful.client.jobs import Jobs
     from wakeful.client.runs import Runs
-    from wakeful.client.sync import Client
+    from wakeful.client.sync_client import Client
 
 __all__ = ["AsyncClient", "Client", "Jobs", "Runs", "key_file"]
 
@@ -35,6 +35,6 @@ if not TYPE_CHECKING:
             "wakeful.client.client": ["AsyncClient"],
             "wakeful.client.jobs": ["Jobs"],
             "wakeful.client.runs": ["Runs"],
-            "wakeful.client.sync": ["Client"],
+            "wakeful.client.sync_client": ["Client"],
         },
     )

@@ -1,18 +1,16 @@
-"""The client for programs without an event loop: the methods of `AsyncClient` without `await`."""
+"""The parts of a client or a scheduler without `await`: `client.jobs`, `app.sync.runs`, …"""
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Literal, Self, TypeVar, cast, overload
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast, overload
 
 from wakeful.client import admin, jobs, runs
-from wakeful.client.client import AsyncClient, EventType
 from wakeful.client.instances import EventLike, SignalLike
 from wakeful.client.portal import Portal, blocking
 from wakeful.job.policy import Overlap
-from wakeful.model import AgentInfo, Event, InstanceInfo, OverlapPolicy, Run
+from wakeful.model import AgentInfo, InstanceInfo, OverlapPolicy, Run
 
 if TYPE_CHECKING:
     from wakeful.model.job_fields import JsonLike
@@ -20,13 +18,15 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 
-class _Part(Generic[A]):
+class SyncPart(Generic[A]):
+    """A part: the portal to its event loop, and the part with `await`."""
+
     def __init__(self, portal: Portal, inner: A) -> None:
         self.portal = portal
         self.inner = inner
 
 
-class Jobs(_Part[jobs.Jobs]):
+class Jobs(SyncPart[jobs.Jobs]):
     """The jobs of one agent: `client.jobs`."""
 
     create = blocking(jobs.Jobs.create)
@@ -92,7 +92,7 @@ class Jobs(_Part[jobs.Jobs]):
         )
 
 
-class Runs(_Part[runs.Runs]):
+class Runs(SyncPart[runs.Runs]):
     """The runs of one agent: `client.runs`."""
 
     get = blocking(runs.Runs.get)
@@ -135,7 +135,7 @@ class Runs(_Part[runs.Runs]):
         return run
 
 
-class Agents(_Part[admin.Agents]):
+class Agents(SyncPart[admin.Agents]):
     """The agents of a workspace: `client.agents`."""
 
     get = blocking(admin.Agents.get)
@@ -178,7 +178,7 @@ class Agents(_Part[admin.Agents]):
         return self.portal.run(lambda: self.inner.send(name, id, cast(SignalLike, signal)))
 
 
-class Incidents(_Part[admin.Incidents]):
+class Incidents(SyncPart[admin.Incidents]):
     """The incidents of a workspace: `client.incidents`."""
 
     list = blocking(admin.Incidents.list)
@@ -186,7 +186,7 @@ class Incidents(_Part[admin.Incidents]):
     ack = blocking(admin.Incidents.ack)
 
 
-class Suggestions(_Part[admin.Suggestions]):
+class Suggestions(SyncPart[admin.Suggestions]):
     """The suggestions of a workspace: `client.suggestions`."""
 
     list = blocking(admin.Suggestions.list)
@@ -196,7 +196,7 @@ class Suggestions(_Part[admin.Suggestions]):
     rollback = blocking(admin.Suggestions.rollback)
 
 
-class Keys(_Part[admin.Keys]):
+class Keys(SyncPart[admin.Keys]):
     """The API keys of a workspace: `client.keys`."""
 
     list = blocking(admin.Keys.list)
@@ -204,138 +204,21 @@ class Keys(_Part[admin.Keys]):
     revoke = blocking(admin.Keys.revoke)
 
 
-class Audit(_Part[admin.Audit]):
+class Audit(SyncPart[admin.Audit]):
     """The audit log of a workspace: `client.audit`."""
 
     list = blocking(admin.Audit.list)
     verify = blocking(admin.Audit.verify)
 
 
-class Quotas(_Part[admin.Quotas]):
+class Quotas(SyncPart[admin.Quotas]):
     """The quotas of a workspace: `client.quotas`."""
 
     list = blocking(admin.Quotas.list)
 
 
-class Workflows(_Part[admin.Workflows]):
+class Workflows(SyncPart[admin.Workflows]):
     """The workflows of a workspace, by id and version: `client.workflows`."""
 
     put = blocking(admin.Workflows.put)
     get = blocking(admin.Workflows.get)
-
-
-class Client(_Part[AsyncClient]):
-    """A Wakeful server, for programs without an event loop. Use it as a context manager, from any thread.
-
-    ```python
-    from wakeful import Client
-
-    with Client() as client:  # WAKEFUL_URL and WAKEFUL_KEY, or the server on this machine
-        client.jobs.upsert("digest", schedule="0 7 * * *", webhook_url="https://example.com/hook")
-        run = client.jobs.run("digest")
-        print(client.runs.wait(run.id, timeout=60).state)
-    ```
-
-    The arguments and methods are those of `AsyncClient`. A client that was made before a fork works in both
-    processes (prefork servers, `multiprocessing`). In a program with an event loop use `AsyncClient`:
-    this client blocks the loop.
-    """
-
-    status = blocking(AsyncClient.status)
-    doctor = blocking(AsyncClient.doctor)
-    cost = blocking(AsyncClient.cost)
-    sign_in_link = blocking(AsyncClient.sign_in_link)
-    slo = blocking(AsyncClient.slo)
-    ready = blocking(AsyncClient.ready)
-
-    def __init__(
-        self,
-        url: str | None = None,
-        key: str | None = None,
-        *,
-        workspace: str = "default",
-        agent: str = "default",
-        timeout: float = 30.0,
-        cert: str | None = None,
-        cert_key: str | None = None,
-        ca: str | None = None,
-        run_id: str | None = None,
-    ) -> None:
-        inner = AsyncClient(
-            url,
-            key,
-            workspace=workspace,
-            agent=agent,
-            timeout=timeout,
-            cert=cert,
-            cert_key=cert_key,
-            ca=ca,
-            run_id=run_id,
-        )
-        portal = Portal(inner.close)
-        super().__init__(portal, inner)
-        #: create, change and run jobs
-        self.jobs = Jobs(portal, inner.jobs)
-        #: read, stop, replay and complete runs
-        self.runs = Runs(portal, inner.runs)
-        self.agents = Agents(portal, inner.agents)
-        #: read and acknowledge incidents
-        self.incidents = Incidents(portal, inner.incidents)
-        #: read and decide suggestions
-        self.suggestions = Suggestions(portal, inner.suggestions)
-        self.keys = Keys(portal, inner.keys)
-        self.audit = Audit(portal, inner.audit)
-        self.quotas = Quotas(portal, inner.quotas)
-        self.workflows = Workflows(portal, inner.workflows)
-
-    @property
-    def url(self) -> str:
-        """The address of the server."""
-        return self.inner.url
-
-    @property
-    def workspace(self) -> str:
-        """The workspace of the requests."""
-        return self.inner.workspace
-
-    @property
-    def has_key(self) -> bool:
-        """Whether requests carry a key."""
-        return self.inner.has_key
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections. Further calls do nothing."""
-        self.portal.close()
-
-    def events(
-        self,
-        *,
-        agent: str | None = None,
-        job: str | None = None,
-        types: Iterable[EventType] = (),
-        after: int | None = None,
-        patience: float = 60.0,
-    ) -> Iterator[Event]:
-        """Yield events as they happen: from now on, or all after the event of that number.
-
-        ```python
-        for event in client.events(types=["run.finished"]):
-            print(event.job, event.run.state)
-        ```
-
-        `AsyncClient.events` describes the arguments and what happens when a connection breaks.
-        """
-        return self.portal.each(
-            self.inner.events(agent=agent, job=job, types=types, after=after, patience=patience)
-        )
