@@ -67,6 +67,22 @@ async def _fail(db: Db, heads: AuditHeads, channel: str) -> OneStatement[str] | 
     raise Unavailable("no")
 
 
+async def test_a_call_of_one_statement_succeeds_although_its_connection_ends_afterwards(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_connections, "KEPT_S", 60)
+    pool = await _pool(url, 2)
+
+    async def end(db: Db, heads: AuditHeads, channel: str) -> OneStatement[str] | None:
+        await pool.expire()  # it returns to the pool after this call
+        await throw_out(url)
+        return OneStatement("written", (), {})
+
+    assert await pool.write_at_once(end) == "written"
+    assert await pool.read(_plans) == "force_custom_plan"
+    await pool.close()
+
+
 @pytest.mark.parametrize("size", [2, 4])
 async def test_only_calls_of_one_statement_keep_plans(
     url: str, monkeypatch: pytest.MonkeyPatch, size: int

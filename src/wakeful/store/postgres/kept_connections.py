@@ -98,15 +98,28 @@ class KeptConnections:
             task.add_done_callback(self._returns.discard)
 
     async def _release(self, db: Db, *, failed: bool = False) -> None:
-        if db in self._generic:
-            self._generic.discard(db)
-            if failed or not _is_open(db):
-                db.terminate()
-            else:
+        try:
+            if db in self._generic:
+                await self._end_generic(db, failed)
+        finally:
+            # The server may close the connection meanwhile: then the pool has it back already.
+            with contextlib.suppress(asyncpg.InternalClientError):
+                await self.pool.release(db)
+
+    async def _end_generic(self, db: Db, failed: bool) -> None:
+        """Let a connection keep no more plans; close it if that fails, which is no error of the call."""
+        self._generic.discard(db)
+        try:
+            if not failed and _is_open(db):
                 await db.execute(_CUSTOM)
-        # The server may close the connection meanwhile: then the pool has it back already.
-        with contextlib.suppress(asyncpg.InternalClientError):
-            await self.pool.release(db)
+                return
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            pass
+        except BaseException:  # cancelled
+            db.terminate()
+            raise
+        with contextlib.suppress(asyncpg.InterfaceError):
+            db.terminate()
 
     async def _return(self, db: Db) -> None:
         try:
