@@ -74,7 +74,7 @@ async def test_runs_of_an_instance_need_its_agent(ask: ApiClient):
     reply = await ask("GET", "/runs", instance="eu")
     assert (reply.status, reply.code) == (422, "invalid-argument")
     assert "give agent too" in reply.body["detail"]
-    assert (await ask("GET", "/agents/default/runs", instance="Not a slug")).status == 422
+    assert (await ask("GET", "/agents/default/runs", instance="a\nb")).status == 422
 
     assert (await ask("GET", "/runs", agent="default", instance="eu")).body["runs"] == []
 
