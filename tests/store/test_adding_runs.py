@@ -126,3 +126,18 @@ async def test_executors_and_workers_are_told_of_different_runs(store: Store, re
             run = asked(row, claim_timeout_ms=claim_ms)
             await store.add_runs([run], [entry(run.id, run.workspace)], versions=[row.version])
             assert other not in await recorder.next_event(topic)
+
+
+async def test_runs_of_two_versions_of_a_job_are_refused_together(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    try_one_statement(monkeypatch)
+    row = job(next_ms=None, wake_ms=None)
+    await store.create_jobs([row])
+    assert not isinstance(await add(store, [row]), Exception)
+    changed = await store.change_job(row.id, lambda old: JobChange(old._replace(description="x")))
+    assert changed is not None
+    for rows in ([row, changed], [changed, row]):
+        added = await add(store, [changed])
+        assert not isinstance(added, Exception)
+        assert isinstance(await add(store, rows), StaleJob)

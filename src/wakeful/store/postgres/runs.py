@@ -81,15 +81,17 @@ async def add_at_once(
 ) -> OneStatement[list[RunView]] | None:
     """Add these runs as `add_runs` does, in one statement. None: nothing is written."""
     heads = known.find(sorted({entry.workspace for entry in entries}))
-    jobs = dict(sorted(zip((str(run.job_id) for run in runs), versions, strict=True)))
-    if heads is None or not all(map(is_id, jobs)):
+    # Two runs of a job may be of different versions: then one of them is stale.
+    jobs = sorted({(str(run.job_id), version) for run, version in zip(runs, versions, strict=True)})
+    job_ids = [job_id for job_id, _ in jobs]
+    if heads is None or not all(map(is_id, job_ids)):
         return None
     events = TransactionEvents()
     events.publish_pending(runs)
     audit, after = audit_parameters(entries, heads, now_ms)
     rows = await db.fetch(
         sql.ADD_AT_ONCE,
-        [run.column_values for run in runs], now_ms, list(jobs), list(jobs.values()), day, *audit,
+        [run.column_values for run in runs], now_ms, job_ids, [version for _, version in jobs], day, *audit,
         channel, events.topics, list({run.workspace for run in runs}),
     )  # fmt: skip
     if not rows[0]["ok"]:
