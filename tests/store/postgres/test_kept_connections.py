@@ -7,6 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
+from asyncpg.pool import PoolConnectionProxy
 
 from tests.store.postgres.saying import throw_out
 from tests.support.effort import cases
@@ -117,6 +118,77 @@ async def test_a_connection_that_ends_while_it_is_kept_is_replaced(
     (db,) = _kept(pool)._kept
     await eventually(lambda: not kept_connections._is_open(db))
     assert await pool.read(_backend) != first
+    await pool.close()
+
+
+async def test_a_connection_that_keeps_plans_and_ends_is_replaced(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_connections, "KEPT_S", 60)
+    pool = await _pool(url, 2)
+    for generic in (False, True):
+        assert await pool.write_at_once(_plans_at_once) == "force_generic_plan"
+        (db,) = _kept(pool)._kept
+        await throw_out(url)
+        await eventually(lambda: not kept_connections._is_open(db))  # noqa: B023
+        if generic:
+            assert await pool.write_at_once(_plans_at_once) == "force_generic_plan"
+        else:
+            assert await pool.read(_plans) == "force_custom_plan"
+        _kept(pool).return_all()
+        await eventually(lambda: not _kept(pool)._returns)
+    assert not _kept(pool)._generic
+    await pool.close()
+
+
+@pytest.mark.parametrize("how", ["cancelled", "cut"])
+async def test_a_connection_that_keeps_plans_is_not_lost_on_its_way_back(url: str, how: str) -> None:
+    """Its setting changes first, which a cancelled call does not wait for."""
+    pool = await _pool(url, 2)
+
+    async def stop(db: Db, heads: AuditHeads, channel: str) -> OneStatement[int] | None:
+        _kept(pool)._fresh.clear()  # expired: it returns to the pool
+        if how == "cut":
+            await throw_out(url)
+        else:
+            task = asyncio.current_task()
+            assert task is not None
+            asyncio.get_running_loop().call_soon(task.cancel)
+        return OneStatement(7, (), {})
+
+    async def write() -> int | None:
+        written = await pool.write_at_once(stop)
+        return written
+
+    for _ in range(3):
+        call: asyncio.Task[int | None] = asyncio.create_task(write())
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.wait([call])
+        if how == "cut":
+            assert call.result() == 7, "it is written"
+    kept = _kept(pool)
+    await eventually(lambda: kept.pool.get_size() == kept.pool.get_idle_size() + len(kept._kept))
+    assert await asyncio.wait_for(pool.read(_plans), PATIENCE) == "force_custom_plan"
+    async with asyncio.timeout(PATIENCE):
+        await pool.close()
+
+
+async def test_a_call_that_is_cancelled_when_its_connection_began_to_keep_plans(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = await _pool(url, 2)
+    await pool.read(_plans)
+    real = PoolConnectionProxy.execute
+
+    async def execute(db: Db, statement: str) -> None:
+        await real(db, statement)
+        raise asyncio.CancelledError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PoolConnectionProxy, "execute", execute)
+        with pytest.raises(asyncio.CancelledError):
+            await pool.write_at_once(_plans_at_once)
+    assert await pool.read(_plans) == "force_custom_plan"
     await pool.close()
 
 

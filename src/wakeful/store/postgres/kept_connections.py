@@ -51,6 +51,7 @@ class KeptConnections:
             try:
                 await db.execute(_GENERIC if generic else _CUSTOM)
             except BaseException:
+                self._generic.add(db)  # perhaps it keeps plans now
                 await self.give_back(db, failed=True)
                 raise
             self._generic ^= {db}
