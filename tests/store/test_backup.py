@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import sqlite3
@@ -22,7 +23,7 @@ from tests.support.postgres_cluster import installations, newest
 from tests.support.postgres_server import fresh_database
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, Unavailable
 from wakeful.service.admin.backup import back_up_database
-from wakeful.store.backup import ShowProgress, back_up
+from wakeful.store.backup import ShowProgress, _without_password, back_up
 from wakeful.store.port import Store
 from wakeful.store.postgres import PostgresStore
 from wakeful.store.rows import JobFilter
@@ -131,6 +132,53 @@ def test_an_interrupted_copy_leaves_nothing(tmp_path: Path, folder: Path):
     with pytest.raises(KeyboardInterrupt):
         back_up(f"sqlite:///{source}", folder / "copy.db", calling(interrupt))
     assert files(folder) == []
+
+
+_FULL = """
+import resource, sys
+from contextlib import nullcontext
+from pathlib import Path
+from wakeful.store.backup import back_up
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
+back_up(sys.argv[1], Path(sys.argv[2]), lambda total: nullcontext(lambda done: None))
+"""
+
+
+def test_a_copy_without_room_leaves_nothing(tmp_path: Path, folder: Path):
+    source = pairs(tmp_path / "source.db")
+    command = [sys.executable, "-c", _FULL, f"sqlite:///{source}", str(folder / "copy.db")]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert "Unavailable: cannot copy the database file" in done.stderr
+    assert files(folder) == []
+
+
+def test_a_file_system_without_hard_links_has_backups(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(*args: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    source, file = pairs(tmp_path / "source.db", 10), folder / "copy.db"
+    done = back_up(f"sqlite:///{source}", file, quiet)
+    assert (counts(file), stat.S_IMODE(done.file.stat().st_mode)) == ([10, 10], 0o600)
+    file.unlink()
+    large = pairs(tmp_path / "large.db")
+    with pytest.raises(AlreadyExists, match="replaces no file"):
+        back_up(f"sqlite:///{large}", file, calling(lambda: file.write_text("mine")))
+    assert (file.read_text(), files(folder)) == ("mine", ["copy.db"])
+
+
+@pytest.mark.parametrize("name", [".", "/", ""])
+def test_a_folder_is_no_name_of_a_backup(tmp_path: Path, name: str):
+    with pytest.raises(AlreadyExists, match="is a folder; give the name of a new file"):
+        back_up_database(f"sqlite:///{tmp_path / 'source.db'}", Path(name), quiet)
+
+
+def test_options_of_an_address_keep_their_spaces():
+    dsn = "postgresql://ada:s@db/main?options=-c%20work_mem%3D4MB"
+    assert _without_password(dsn) == ("postgresql://ada@db/main?options=-c%20work_mem%3D4MB", "s")
 
 
 _KILLED = """

@@ -13,10 +13,10 @@ import sqlite3
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, Unavailable
 from wakeful.store.connect import sqlite_path
@@ -72,13 +72,30 @@ def _new_file(file: Path) -> Iterator[Path]:
             yield Path(name)
             with open(name, "rb") as draft:
                 os.fsync(draft.fileno())
-            os.link(name, file)
+            _give_name(name, file)
         finally:
-            os.unlink(name)
+            for suffix in ("", "-journal", "-wal", "-shm"):  # SQLite leaves some if the disk is full
+                with suppress(FileNotFoundError):
+                    os.unlink(f"{name}{suffix}")
     except FileExistsError as error:
         raise AlreadyExists(f"'{file}' exists; a backup replaces no file, so give another name") from error
     except OSError as error:
         raise Unavailable(f"cannot write '{file}': {error.strerror or error}") from error
+
+
+def _give_name(draft: str, file: Path) -> None:
+    """Give a draft its name. FileExistsError: something has it."""
+    try:
+        os.link(draft, file)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links, such as FAT or a share: reserve the name instead
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        try:
+            os.replace(draft, file)
+        except BaseException:
+            os.unlink(file)
+            raise
 
 
 def _copy_sqlite(source: Path, draft: Path, show_progress: ShowProgress) -> None:
@@ -139,4 +156,5 @@ def _without_password(dsn: str) -> tuple[str, str | None]:
     name, _, password = user.partition(":")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     secret = options.pop("password", None) or unquote(password) or None
-    return parts._replace(netloc=f"{name}{at}{hosts}", query=urlencode(options, safe="/,")).geturl(), secret
+    query = urlencode(options, safe="/,", quote_via=quote)  # libpq reads + as it is, not as a space
+    return parts._replace(netloc=f"{name}{at}{hosts}", query=query).geturl(), secret

@@ -22,6 +22,10 @@ class BackupFiles(NamedTuple):
 
 def back_up_database(url: str, file: Path, show_progress: ShowProgress) -> BackupFiles:
     """Write a backup of a database to `file`, and its key file, if it has one, beside it."""
+    if not file.name:  # `.` or `/`
+        raise AlreadyExists(
+            f"'{file}' is a folder; give the name of a new file, such as '{file / 'backup.db'}'"
+        )
     copied_key = file.with_name(f"{file.name}{SUFFIX}")
     source = sqlite_path(url)
     key = None if source is None else Path(f"{source}{SUFFIX}")
