@@ -10,7 +10,7 @@ from wakeful.app.home import Home, at_home
 from wakeful.app.jobs import plain_fields
 from wakeful.app.runs import Runs
 from wakeful.client.admin import Agents as ClientAgents
-from wakeful.client.instances import SignalLike, check_state, read_states
+from wakeful.client.instances import SignalLike, check_state, delete_all, read_states
 from wakeful.errors import FailedPrecondition
 from wakeful.model import (
     AgentInfo,
@@ -148,9 +148,11 @@ class Agents(ClientAgents):
         return from_json(StartedInstances, serialize_started(started))
 
     async def delete_instance(self, name: str, id: str, *, erase: bool = False) -> None:
+        await delete_all(self._delete_instance, name, id, erase=erase)
+
+    async def _delete_instance(self, name: str, id: str, *, erase: bool) -> bool:
         manage = self._services.agents.instances
-        while await manage.delete(*self._at(name, id), erase=erase) is not None:
-            pass
+        return await manage.delete(*self._at(name, id), erase=erase) is not None
 
     async def stop(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
         return _instance(await self._services.agents.instances.stop(*self._at(name, id)))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast, overload
 
-from wakeful.errors import FailedPrecondition, InvalidArgument, PermissionDenied, Unavailable
+from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, PermissionDenied, Unavailable
 from wakeful.job.job import DEFAULT_INSTANCE
 from wakeful.model import InstanceInfo, InstanceStatus, Page, Run, StartedInstances
 from wakeful.model.codec import from_json, page_from_json
@@ -27,6 +28,12 @@ SignalLike: TypeAlias = "Signal | str | Mapping[str, object]"
 #: The source of signals that have none.
 SOURCE: Final = "/client"
 _PAGE: Final = 500
+
+
+class DeleteInstance(Protocol):
+    """Deletes an instance. Returns whether its history is still being erased."""
+
+    async def __call__(self, name: str, id: str, *, erase: bool) -> bool: ...
 
 
 class Instances:
@@ -78,12 +85,14 @@ class Instances:
         conversations. That may take some time; it continues if this call is cancelled. NotFound: there is
         no such instance; with `erase` also no run of it.
         """
-        while True:  # the server waits itself
-            left = await self._rest.delete_instance(name, id, erase=erase or None)
-            if left is None:
-                return
-            if not erase or from_json(InstanceInfo, left).status != "deleting":
-                raise Unavailable("the server responded, but not as Wakeful does: it deleted nothing")
+        await delete_all(self._delete_instance, name, id, erase=erase)
+
+    async def _delete_instance(self, name: str, id: str, *, erase: bool) -> bool:
+        """Delete an instance. Returns whether its history is still being erased; the server waits itself."""
+        left = await self._rest.delete_instance(name, id, erase=erase or None)
+        if left is not None and (not erase or left.get("status") != "deleting"):
+            raise Unavailable("the server responded, but not as Wakeful does: it deleted nothing")
+        return left is not None
 
     async def stop(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
         """Stop an instance: delete its schedules, and cancel its signals, also the one that is handled.
@@ -218,6 +227,14 @@ class Instances:
             if page.cursor is None:
                 return found
             cursor = check_next(cursor, page.cursor)
+
+
+async def delete_all(delete: DeleteInstance, name: str, id: str, *, erase: bool) -> None:
+    """Call `delete` until nothing is left. Once it has begun, other processes may complete the erasure."""
+    left = await delete(name, id, erase=erase)
+    with contextlib.suppress(NotFound):
+        while left:
+            left = await delete(name, id, erase=erase)
 
 
 def to_event(signal: SignalLike) -> dict[str, Json]:

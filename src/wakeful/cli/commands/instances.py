@@ -21,6 +21,7 @@ from wakeful.cli.selection import confirm_sentence
 from wakeful.cli.session import CliSession, command, command_group
 from wakeful.cli.tables import Column, ResourceTable
 from wakeful.cli.times import moment_text
+from wakeful.client.instances import delete_all
 from wakeful.client.types import InstanceDelayShape, InstanceFailureShape, InstanceShape
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.values.json_value import Json
@@ -174,10 +175,17 @@ def register(app: typer.Typer) -> None:
             what += ", and erases its runs: signals, outputs, errors, conversations"
         if not confirm_sentence(s, what, yes=yes):
             return
-        while left := await s.out.wait_for(s.client.delete_instance(agent, id_, erase=erase or None)):
+
+        async def delete_once(name: str, id: str, *, erase: bool) -> bool:
+            left = await s.out.wait_for(s.client.delete_instance(name, id, erase=erase or None))
+            if left is None:
+                return False
             if left.get("status") != "deleting":
                 raise Unavailable("the server responded, but not as Wakeful does: it deleted nothing")
             s.out.say(Text(f"{agent}/{id_} is being erased …", "dim"))
+            return True
+
+        await delete_all(delete_once, agent, id_, erase=erase)
         done = "deleted, and its history is erased" if erase else "deleted"
         s.out.show({"agentId": agent, "id": id_, "erased": erase}, Text(f"{agent}/{id_} is {done}", "green"))
 

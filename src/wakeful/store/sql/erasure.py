@@ -111,12 +111,12 @@ async def delete_history(session: SqlSession, found: History) -> None:
         await session.execute(DELETE_SUGGESTIONS, list(found.jobs))
 
 
-async def find_responses(session: SqlSession, workspace: str, name: str) -> list[tuple[str, str]]:
+async def find_responses(session: SqlSession, row: InstanceRow) -> list[tuple[str, str]]:
     """Return the kept responses about runs of an instance without their content, by their key."""
-    named = json.dumps(f'"instance":{json.dumps(name, ensure_ascii=False)}', ensure_ascii=False)[1:-1]
+    named = json.dumps(f'"instance":{json.dumps(row.name, ensure_ascii=False)}', ensure_ascii=False)[1:-1]
     found = []
-    for key, body in await session.rows(RESPONSES, workspace, named):
-        found.append((key, erase_content(body, name)))
+    for key, body in await session.rows(RESPONSES, row.workspace, named):
+        found.append((key, erase_content(body, row.agent, row.name)))
     return found
 
 
@@ -130,11 +130,12 @@ async def finish(session: SqlSession, row: InstanceRow, responses: Sequence[tupl
     return False
 
 
-def erase_content(body: str, name: str) -> str:
+def erase_content(body: str, agent: str, name: str) -> str:
     """Return a kept response without the content of the runs of an instance.
 
-    >>> erase_content('{"body":"{\\"instance\\":\\"eu\\",\\"payload\\":7}"}', "eu")
-    '{"body":"{\\"instance\\":\\"eu\\",\\"payload\\":null}"}'
+    >>> run = '{"agentId":"mail","instance":"eu","payload":7}'
+    >>> json.loads(erase_content(json.dumps({"body": run}), "mail", "eu"))["body"]
+    '{"agentId":"mail","instance":"eu","payload":null}'
     """
 
     def erase(value: object) -> object:
@@ -142,7 +143,7 @@ def erase_content(body: str, name: str) -> str:
             return [erase(each) for each in value]
         if not isinstance(value, dict):
             return value
-        own = value.get("instance") == name
+        own = (value.get("agentId"), value.get("instance")) == (agent, name)
         return {key: None if own and key in _CONTENT else erase(each) for key, each in value.items()}
 
     kept = json.loads(body)

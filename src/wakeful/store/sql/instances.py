@@ -535,7 +535,7 @@ class SqlInstances(SqlBase):
         row = await self._read(find_instance, instance_id)
         if row is None or row.status != "deleting":
             return False
-        responses = await self._read(erasure.find_responses, row.workspace, row.name)
+        responses = await self._read(erasure.find_responses, row)
         return await self._driver.write(self._shared(erasure.finish), row, responses)
 
     async def instance(self, workspace: str, agent: str, name: str) -> InstanceView | None:

@@ -21,6 +21,7 @@ from wakeful import FailedPrecondition, NotFound, PermissionDenied, Wakeful
 from wakeful.agents.agent import Agent, on
 from wakeful.agents.context import Context
 from wakeful.agents.directives import Delay, Emit, SetCron, SetState
+from wakeful.client import AsyncClient
 from wakeful.model import Run
 from wakeful.run.instances import instance_id
 from wakeful.service.agents import instances as service
@@ -224,6 +225,53 @@ async def test_a_handler_that_ends_beside_a_deletion_brings_nothing_back(new_app
         assert await history_of(first, "eu") == []
         await over(first, (await first.agents.send("talkative", "eu", Signal("keep", {"text": "x"}))).id)
         assert (await second.agents.state("talkative", "eu")) == {"text": "x"}
+
+
+class Quiet(Talkative):
+    """Another agent with the same handlers."""
+
+    name = "quiet"
+
+
+async def test_an_erasure_keeps_the_responses_about_other_agents(new_app: NewApp):
+    app = new_app()
+    app.agent(Talkative)
+    app.agent(Quiet)
+    async with app, served(app) as http:
+        event = {"specversion": "1.0", "id": "1", "source": "/a", "type": "fail", "data": {"text": MARK}}
+        post = partial(http, "POST", "/agents/quiet/signals", event, headers={"idempotency-key": "k1"})
+        reply = await post(instance="default")
+        await app.agents.start("talkative", "default")
+        await app.agents.delete_instance("talkative", "default", erase=True)
+        again = await post(instance="default")
+        assert again.body == reply.body
+
+
+async def test_an_erasure_that_another_process_completes_is_no_error(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(service, "ERASE_BATCH", 1)
+    monkeypatch.setattr(service, "_ERASE_S", -1.0)
+    delete = service.InstanceService.delete
+    app = new_app()
+    app.agent(counter())
+
+    async def delete_beside_a_pruner(*args: Any, **named: Any) -> Any:
+        left, store = await delete(*args, **named), app.services.store
+        for each in await store.deleting_instances(10):
+            while await store.erase_instance(each, 10):
+                pass
+        return left
+
+    monkeypatch.setattr(service.InstanceService, "delete", delete_beside_a_pruner)
+    async with app, served(app) as http, AsyncClient(http.url, http.key) as client:
+        for agents in (app.agents, client.agents):
+            for _ in range(3):
+                await handled(app, "add")
+            await agents.delete_instance("counter", "eu", erase=True)
+            assert await history_of(app, "eu", "counter") == []
+            with pytest.raises(NotFound):
+                await agents.delete_instance("counter", "eu", erase=True)
 
 
 #: Begins an erasure and does not continue it.
