@@ -6,6 +6,7 @@ import asyncio
 from random import Random
 from typing import TYPE_CHECKING
 
+import asyncpg
 import pytest
 from asyncpg.pool import PoolConnectionProxy
 
@@ -141,15 +142,23 @@ async def test_a_connection_that_keeps_plans_and_ends_is_replaced(
     await pool.close()
 
 
-@pytest.mark.parametrize("how", ["cancelled", "cut"])
-async def test_a_connection_that_keeps_plans_is_not_lost_on_its_way_back(url: str, how: str) -> None:
+@pytest.mark.parametrize("how", ["cancelled", "cut", "confused"])
+async def test_a_connection_that_keeps_plans_is_not_lost_on_its_way_back(
+    url: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its setting changes first, which a cancelled call does not wait for."""
     pool = await _pool(url, 2)
+
+    async def lose_track(db: Db, statement: str) -> None:
+        monkeypatch.undo()
+        raise asyncpg.InternalClientError("got result for unknown protocol state 0")
 
     async def stop(db: Db, heads: AuditHeads, channel: str) -> OneStatement[int] | None:
         _kept(pool)._fresh.clear()  # expired: it returns to the pool
         if how == "cut":
             await throw_out(url)
+        elif how == "confused":
+            monkeypatch.setattr(PoolConnectionProxy, "execute", lose_track)
         else:
             task = asyncio.current_task()
             assert task is not None
@@ -164,7 +173,7 @@ async def test_a_connection_that_keeps_plans_is_not_lost_on_its_way_back(url: st
         call: asyncio.Task[int | None] = asyncio.create_task(write())
         async with asyncio.timeout(PATIENCE):
             await asyncio.wait([call])
-        if how == "cut":
+        if how != "cancelled":
             assert call.result() == 7, "it is written"
     kept = _kept(pool)
     await eventually(lambda: kept.pool.get_size() == kept.pool.get_idle_size() + len(kept._kept))

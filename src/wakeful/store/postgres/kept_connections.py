@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: How long connections are kept, at most.
 KEPT_S: Final = 1.0
+#: Errors of a connection that is cut; the last if the driver loses track of it.
+_LOST: Final = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 _CUSTOM: Final = "SET plan_cache_mode = force_custom_plan"
 _GENERIC: Final = "SET plan_cache_mode = force_generic_plan"
 
@@ -114,19 +116,19 @@ class KeptConnections:
             if not failed and _is_open(db):
                 await db.execute(_CUSTOM)
                 return
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-            pass
+        except _LOST:
+            _end(db)
         except BaseException:  # cancelled
-            db.terminate()
+            _end(db)
             raise
-        with contextlib.suppress(asyncpg.InterfaceError):
-            db.terminate()
+        else:
+            _end(db)
 
     async def _return(self, db: Db) -> None:
         try:
             await self._release(db)
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-            db.terminate()  # the pool connects again
+        except _LOST:
+            _end(db)
 
     async def expire(self) -> None:
         """Replace the connections that are idle now, and the others after their call."""
@@ -143,6 +145,12 @@ class KeptConnections:
     def terminate(self) -> None:
         """Disconnect at once."""
         self.pool.terminate()
+
+
+def _end(db: Db) -> None:
+    """Disconnect at once; the pool connects again."""
+    with contextlib.suppress(asyncpg.InterfaceError):  # the pool noticed first that it is closed
+        db.terminate()
 
 
 def _is_open(db: Db) -> bool:
