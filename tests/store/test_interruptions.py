@@ -194,9 +194,9 @@ def _cutting(store: Store, number: int) -> Iterator[Callable[[], bool]]:
     acquired, connected = getattr(driver, "_acquire", None), getattr(driver, "_write_connection", None)
 
     @contextlib.asynccontextmanager
-    async def acquire() -> AsyncIterator[Any]:
+    async def acquire(**options: bool) -> AsyncIterator[Any]:
         assert acquired is not None
-        async with acquired() as db:
+        async with acquired(**options) as db:
             yield cutting(db)
 
     name = "_write_connection" if connected else "_acquire"
