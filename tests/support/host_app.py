@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import uvicorn
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, HTTPException, Request, Response
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import HTTPConnection
@@ -31,6 +31,8 @@ class Host:
     url: str = ""
     #: by session id, the users who are signed in at the host
     users: dict[str, User] = field(default_factory=dict)
+    #: whether every request is refused with an exception
+    refuses: bool = False
     #: what the middleware found in the state of each request after its response
     states: list[dict[str, object]] = field(default_factory=list)
     server: uvicorn.Server = field(init=False)
@@ -55,6 +57,8 @@ class Host:
     async def user_of(self, request: HTTPConnection) -> User | None:
         """Return the user of the session cookie of the host."""
         assert request.app is self.fastapi
+        if self.refuses:
+            raise HTTPException(401)
         return self.users.get(request.cookies.get("session", ""))
 
     async def note_state(self, request: Request, call_next: RequestResponseEndpoint) -> Response:

@@ -369,7 +369,8 @@ class Wakeful:
 
     def __enter__(self) -> Self:
         """Start on a thread of its own, for programs without an event loop."""
-        self._start_on_thread(self._start)
+        with self._connecting:  # calls of other threads wait, and do not connect beside it
+            self._start_on_thread(self._start)
         return self
 
     def _start_on_thread(self, start: Callable[[], Coroutine[object, object, None]]) -> None:
@@ -443,13 +444,13 @@ class Wakeful:
                 [turn_starter, deliverer, evolution_starter, *self._agent_runtime.loops(), *self._pingers()],
                 tracing,
             )
+            self.home.open()  # work that begins at once may use the scheduler
             await engine.start()
         except BaseException:
             async with self._closing() as closing:
                 closing.push_async_callback(self._launchers.close)
             raise
         self._engine = self.services.admin.status.engine = engine
-        self.home.open()
         engine.grace_ms = round(self._grace * 1000)
         engine.on_incompatible = self._end_incompatible
         if engine.incompatible is not None:

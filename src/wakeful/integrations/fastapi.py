@@ -27,6 +27,7 @@ from typing import Final, cast
 
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -149,6 +150,14 @@ class _Request:
         return self._known
 
     async def _ask(self) -> User | None:
+        try:
+            return await self._call()
+        except HTTPException as error:
+            if error.status_code != 401:
+                raise
+            return None  # as dependencies of FastAPI say it
+
+    async def _call(self) -> User | None:
         if inspect.iscoroutinefunction(self._authenticate):
             return cast("User | None", await self._authenticate(self._request))
         found = await run_in_threadpool(self._authenticate, self._request)

@@ -8,7 +8,7 @@ import signal
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -349,6 +349,25 @@ async def test_a_connection_to_another_file_or_without_a_transaction_is_refused(
         assert (autocommit.row_factory, autocommit.text_factory) == (sqlite3.Row, bytes)
         autocommit.execute("COMMIT")
         await eventually(lambda: program.done == [2])
+
+
+def test_a_file_without_tables_is_named(tmp_path: Path):
+    path = tmp_path / "shop.db"
+    app = Wakeful(f"sqlite:///{path}", connect_on_use=True)
+
+    @app.function()
+    def note() -> None: ...
+
+    with closing(sqlite3.connect(path)) as caller:
+        caller.execute("BEGIN IMMEDIATE")
+        with pytest.raises(FailedPrecondition, match=r"no tables of Wakeful yet.*wakeful migrate"):
+            app.sync.enqueue(note, connection=caller)
+        caller.rollback()
+        app.sync.jobs.list()  # creates them
+        app.sync.enqueue(note, connection=caller)
+        caller.commit()
+        assert len(app.sync.runs.list()) == 1
+    app.stop()
 
 
 # --- keys, errors, results ------------------------------------------------------------------------------

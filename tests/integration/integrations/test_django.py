@@ -291,6 +291,21 @@ def test_the_scheduler_runs_in_the_web_processes_by_a_setting(project: Project):
     assert web.output.count("worker.") == 0
 
 
+@on_one_store
+def test_a_process_with_two_handlers_starts_one_scheduler(project: Project):
+    project.configure("MIDDLEWARE = [*MIDDLEWARE, 'wakeful.integrations.django.middleware.RunScheduler']\n")
+    found = project.python(
+        "import json\n"
+        "from django.core.asgi import get_asgi_application\n"
+        "from django.core.wsgi import get_wsgi_application\n"
+        "from wakeful.integrations.django import app\n"
+        "before = len(app.sync.jobs.list())\n"  # connects
+        "get_wsgi_application(), get_asgi_application()\n"
+        "print(json.dumps([before, app.alive, len(app.sync.jobs.list()) > 0]))\n"
+    )
+    assert found == [0, True, True]
+
+
 @pytest.mark.slow
 @on_one_store
 def test_the_reloader_starts_one_scheduler_and_commands_start_none(project: Project):

@@ -11,6 +11,7 @@ import time
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import closing
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,9 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
+from websockets.typing import Subprotocol
 
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import JOBS, ApiClient
@@ -36,6 +39,7 @@ from tests.support.web_programs import free_port, program, request, wait_until
 from wakeful import AsyncClient, InvalidArgument, Permanent
 from wakeful.integrations.fastapi import User, WebApp
 from wakeful.service.auth.access import LOCAL
+from wakeful.settings import current_settings
 
 _ADDRESS = re.compile(r'(?:href|src|action|data-[a-z-]+)="(/[^"]*)"')
 _CSRF = re.compile(r'<meta name="csrf" content="([0-9a-f]+)">')
@@ -235,6 +239,43 @@ async def test_a_stream_ends_when_the_user_signs_out(host: Host):
                 async for line in second.content:
                     if line.startswith(b"event: job"):
                         break
+
+
+@on_one_store
+@pytest.mark.parametrize("then", ["other workspace", "other role", "refused"])
+async def test_a_stream_ends_when_the_user_has_other_rights(host: Host, then: str):
+    host.users["s1"] = User("ada", "admin")
+    async with browsing(host.url) as ada:
+        await ada("GET", "/login/s1")
+        async with ada.session.get(f"{host.url}{ROOT}/api/workspaces/default/events?after=0") as stream:
+            assert stream.status == 200
+            if then == "refused":  # as a dependency of FastAPI does it
+                host.refuses = True
+            else:
+                host.users["s1"] = User("ada", "admin", "other") if then == "other workspace" else User("ada")
+            async with asyncio.timeout(PATIENCE):
+                async for _ in stream.content:
+                    pass
+
+
+@on_one_store
+async def test_pages_of_any_site_may_not_use_the_cookie_of_the_host(new_app: NewApp):
+    settings = replace(current_settings(), allowed_origins=("*",))
+    host = Host(new_app(settings=settings))
+    host.users["s1"] = User("ada", "admin")
+    async with serving_host(host):
+        evil = {"Cookie": "session=s1", "Origin": "https://evil.example"}
+        key = await host.app.services.auth.keys.first_key()
+        for given, protocols in ((evil, []), (evil, ["wakeful", "bearer.x"])):
+            async with connect(
+                f"{host.url.replace('http', 'ws')}{ROOT}/ws",
+                additional_headers=given,
+                subprotocols=[Subprotocol(each) for each in protocols] or None,
+            ) as socket:
+                await asyncio.wait_for(socket.wait_closed(), PATIENCE)
+                assert socket.close_code == 4401
+        async with connected(f"{host.url}{ROOT}", key, headers={"Origin": "https://evil.example"}) as call:
+            assert (await call("cron.list"))["jobs"] == []  # with a key it is the page's own
 
 
 @on_one_store

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import SELDOM, NewApp
+from tests.support.waiting import PATIENCE
 from tests.support.web_programs import free_port, program, request, wait_until
 from wakeful import FailedPrecondition, Wakeful
 
@@ -186,6 +188,24 @@ def test_a_call_before_the_start_connects_if_that_is_asked_for(new_app: NewApp):
     app.stop()
     with app:  # after a stop it may start
         assert len(app.sync.jobs.list()) == 8
+
+
+def test_a_call_during_the_start_waits_for_it(new_app: NewApp):
+    app = new_app(connect_on_use=True)
+    starting = threading.Event()
+
+    async def pause() -> None:
+        starting.set()
+        await asyncio.sleep(0.3)
+
+    app.before_start = pause
+    thread = threading.Thread(target=app.start)
+    thread.start()
+    assert starting.wait(PATIENCE)
+    assert app.sync.jobs.list() == []
+    thread.join()
+    assert app.alive
+    app.stop()
 
 
 async def test_a_call_on_any_event_loop_connects(new_app: NewApp):

@@ -157,8 +157,9 @@ def _check_user(request: Request, user: Principal, bearer: str | None) -> Princi
 
 async def open_use(request: Request, end: Callable[[], object]) -> OpenUse:
     """Call `end` when the key or session of the request has ended; Unauthenticated: it has already."""
-    # Each request of a user of the host is checked by itself.
-    credential = bearer_of(request) or session_token(request) or f"request {id(request)}"
+    credential = bearer_of(request) or session_token(request) or ""
+    if HOST_USER in request.scope:  # a request of a user of the host is checked by itself
+        credential = f"request {id(request)}"
     return await services_of(request).auth.open_uses.add(credential, partial(_authenticate, request), end)
 
 

@@ -30,7 +30,7 @@ from wakeful.api.rpc.frames import (
     read_request,
     result_frame,
 )
-from wakeful.errors import NotFound, Unauthenticated, WakefulError
+from wakeful.errors import NotFound, PermissionDenied, Unauthenticated, WakefulError
 from wakeful.logs import get_logger
 from wakeful.model.codec import JsonObject
 from wakeful.service.auth.access import Principal
@@ -139,11 +139,14 @@ class RpcConnection:
         """Authenticate the client by a header, a subprotocol or its first message."""
         scheme, _, token = self._socket.headers.get("authorization", "").partition(" ")
         tokens = [each.removeprefix(_BEARER_PREFIX) for each in offered if each.startswith(_BEARER_PREFIX)]
-        if scheme.lower() == "bearer" and token.strip():
+        by_header = scheme.lower() == "bearer" and bool(token.strip())
+        if by_header:
             self._token = token.strip()
         elif tokens:
             self._token = tokens[0]
         self._by_host = await host_user(self._socket, self._token) is not None
+        if self._by_host and not by_header:
+            self._check_page()
         if self._token is not None or self._by_host:
             try:
                 principal = await self._principal()
@@ -163,6 +166,16 @@ class RpcConnection:
         await self._handle(text)
         if self._token is None:
             raise Closed(UNAUTHENTICATED, "authenticate first: call the method 'auth' with a token")
+
+    def _check_page(self) -> None:
+        """Close a connection of a page of another site: the browser sends the cookies of the host."""
+        headers = self._socket.headers
+        try:
+            self._services.auth.origins.check_origin(
+                headers.get("origin"), headers.get("host"), by_cookie=True
+            )
+        except PermissionDenied as error:
+            raise Closed(UNAUTHENTICATED, _short(error.message)) from error
 
     async def _principal(self) -> Principal:
         """Return the principal of the present key."""

@@ -63,9 +63,14 @@ allows them with WAKEFUL_ALLOWED_ORIGINS
         self._origins = frozenset(_read(ORIGINS, _ORIGIN, each, "https://app.example") for each in origins)
         self._hosts = frozenset(_read(HOSTS, _HOST, each, "wakeful.example.com") for each in hosts)
 
-    def check_origin(self, origin: str | None, host: str | None) -> None:
-        """Raise PermissionDenied for a page of another site that is not allowed. No `Origin`: not a page."""
-        if origin is None or ANY in self._origins or origin.lower() in self._origins:
+    def check_origin(self, origin: str | None, host: str | None, *, by_cookie: bool = False) -> None:
+        """Raise PermissionDenied for a page of another site that is not allowed. No `Origin`: not a page.
+
+        A browser sends a cookie for any page: then `*` does not apply, and a site is allowed by its name.
+        """
+        if origin is None or origin.lower() in self._origins:
+            return
+        if ANY in self._origins and not by_cookie:
             return
         scheme, _, site = origin.lower().partition("://")
         port = _DEFAULT_PORTS.get(scheme, "")
@@ -247,10 +252,15 @@ class OpenUse:
     ) -> None:
         self._uses = uses
         self.credential = credential
-        #: the actor of the credential; None: not known yet
-        self.actor: str | None = None
+        #: who the credential is of, and what it may do; None: not known yet
+        self.principal: Principal | None = None
         self.authenticate = authenticate
         self.end = end
+
+    @property
+    def actor(self) -> str | None:
+        """The actor of the credential; None: not known yet."""
+        return self.principal.actor if self.principal is not None else None
 
     def close(self) -> None:
         """Forget it: it is over."""
@@ -294,7 +304,7 @@ class OpenUses:
         except BaseException:
             use.close()
             raise
-        use.actor = principal.actor
+        use.principal = principal
         return use
 
     def discard(self, use: OpenUse) -> None:
@@ -339,9 +349,9 @@ class OpenUses:
         return complete
 
     async def _check(self, uses: list[OpenUse]) -> bool:
-        """End the uses of a credential if it has ended. False: it could not be checked."""
+        """End the uses of a credential if it has ended, or its rights are others. False: not checked."""
         try:
-            await uses[0].authenticate()
+            principal = await uses[0].authenticate()
         except Unauthenticated:
             for use in uses:
                 use.end()
@@ -350,7 +360,15 @@ class OpenUses:
         except Exception:
             log.exception("auth.check_failed")
             return False
+        else:
+            for use in uses:
+                if use.principal is not None and _rights(use.principal) != _rights(principal):
+                    use.end()
         return True
+
+
+def _rights(principal: Principal) -> tuple[object, ...]:
+    return principal.actor, principal.role, principal.workspace, principal.agent
 
 
 def _by_credential(uses: Iterable[OpenUse]) -> list[list[OpenUse]]:

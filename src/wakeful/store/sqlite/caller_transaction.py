@@ -33,6 +33,11 @@ _NO_TRANSACTION: Final = (
     "connection: it is in autocommit mode, and no transaction has begun; begin one (`BEGIN IMMEDIATE`), and "
     "commit it after this call"
 )
+_NO_TABLES: Final = (
+    "connection: the file has no tables of Wakeful yet, and they cannot be created while your transaction is "
+    "open; start the scheduler first, or create them with `wakeful migrate`"
+)
+_ANY_TABLES: Final = "SELECT 1 FROM main.sqlite_master WHERE name = 'schema_version'"
 #: Takes the write lock, and writes nothing. After a read, SQLite would not wait for it: the transaction would
 #: have to read again what others have written meanwhile
 _LOCK: Final = "UPDATE schema_version SET version = version WHERE version < 0"
@@ -63,12 +68,15 @@ class SqliteCallerTransaction:
     def _check(self, db: sqlite3.Connection) -> bool:
         with _plain_rows(db):
             files = {name: file for _, name, file in db.execute("PRAGMA database_list")}
+            has_tables = db.execute(_ANY_TABLES).fetchone() is not None
         if not files.get("main") or not os.path.exists(self._path):  # in memory
             return False
         if not os.path.samefile(files["main"], self._path):
             return False
         if not db.in_transaction and _commits_itself(db):
             raise FailedPrecondition(_NO_TRANSACTION)
+        if not has_tables:
+            raise FailedPrecondition(_NO_TABLES)
         if db.in_transaction:
             with _translate_busy():
                 db.execute(_LOCK)
