@@ -41,6 +41,7 @@ class CachedInstance:
 
     __slots__ = (
         "busy",
+        "created_ms",
         "instance",
         "instance_id",
         "object",
@@ -51,7 +52,14 @@ class CachedInstance:
         "used_at",
     )
 
-    def __init__(self, instance_id: str, instance: str, registered: RegisteredClass, revision: int) -> None:
+    def __init__(
+        self,
+        instance_id: str,
+        instance: str,
+        registered: RegisteredClass,
+        revision: int,
+        created_ms: int | None,
+    ) -> None:
         self.instance_id = instance_id
         self.instance = instance
         self.registered = registered
@@ -63,6 +71,8 @@ class CachedInstance:
         #: the revision of the state that the object saw last, and that state
         self.revision = revision
         self.state_text = ""
+        #: when the instance was created: one that was deleted may exist anew, with the same id and revision
+        self.created_ms = created_ms
         #: whether it handles a signal
         self.busy = True
         #: when it was used last, by the clock of the event loop
@@ -95,16 +105,22 @@ class InstanceCache:
         return instance_id in self._entries
 
     def acquire(
-        self, instance_id: str, instance: str, registered: RegisteredClass, revision: int
+        self,
+        instance_id: str,
+        instance: str,
+        registered: RegisteredClass,
+        revision: int,
+        created_ms: int | None,
     ) -> CachedInstance:
         """Return the object of an instance, from memory or a new one. `thaw` it, and `release` it later."""
         entry = self._entries.get(instance_id)
         if entry is not None and not entry.busy:
-            if entry.registered is registered and entry.revision == revision:
+            seen = entry.registered, entry.revision, entry.created_ms
+            if seen == (registered, revision, created_ms):
                 entry.busy = True
                 return entry
             self._hibernate(entry)
-        return CachedInstance(instance_id, instance, registered, revision)
+        return CachedInstance(instance_id, instance, registered, revision, created_ms)
 
     async def thaw(self, entry: CachedInstance, state_text: str) -> None:
         """Call `on_thaw` of a new object."""

@@ -191,7 +191,7 @@ class AgentLauncher:
     ) -> Outcome:
         entry: CachedInstance | None = None
         try:
-            entry = self.cache.acquire(id_, instance, registered, run.revision)
+            entry = self.cache.acquire(id_, instance, registered, run.revision, run.instance_created_ms)
             state = await self._load(run, registered, entry)
             await self.cache.thaw(entry, state.text)
             outcome = await self._run_handler(run, registered, entry, signal, state)

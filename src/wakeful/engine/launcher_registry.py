@@ -243,7 +243,7 @@ def build_launch(
     if isinstance(launch, SignalLaunch) and isinstance(run, TakenRun):
         launch.of_instance(
             run.instance, run.instance_id, run.signal, run.data, run.state_version, run.revision,
-            run.memory, run.depth,
+            run.memory, run.depth, run.instance_created_ms,
         )  # fmt: skip
     if isinstance(run, TakenRun) and (run.context is not None or run.precheck is not None):
         checked = None if run.precheck is None else check_from_text(run.precheck)

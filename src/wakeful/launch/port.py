@@ -90,6 +90,8 @@ class Launch:
     revision: int = 0
     memory: str | None = None
     depth: int = 0
+    #: when its instance was created
+    instance_created_ms: int | None = None
 
     __slots__ = (
         "_payload",
@@ -299,6 +301,7 @@ class SignalLaunch(Launch):
     __slots__ = (
         "depth",
         "instance",
+        "instance_created_ms",
         "instance_id",
         "memory",
         "revision",
@@ -317,6 +320,7 @@ class SignalLaunch(Launch):
         revision: int = 0,
         memory: str | None = None,
         depth: int = 0,
+        instance_created_ms: int | None = None,
     ) -> SignalLaunch:
         """Set the instance and its state. Returns the launch."""
         self.instance = instance
@@ -327,6 +331,7 @@ class SignalLaunch(Launch):
         self.revision = revision
         self.memory = memory
         self.depth = depth
+        self.instance_created_ms = instance_created_ms
         return self
 
 

@@ -141,6 +141,8 @@ class TakenRun(NamedTuple):
     memory: str | None = None
     #: of a signal run: how many jobs in a row an agent made for itself, up to this run
     depth: int = 0
+    #: when its instance was created; a new instance of the same name has the same id, and revisions anew
+    instance_created_ms: int | None = None
     #: which slot of its lane it uses
     slot: ClaimedSlot = "free"
     #: the weight of its workspace in the lane, if several owners want its slots

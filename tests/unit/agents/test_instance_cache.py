@@ -14,7 +14,7 @@ from tests.unit.agents.test_launcher import FixedClock, launch
 from wakeful import Agent, Context, SetState, Signal, on
 from wakeful.agents.class_registry import ClassRegistry
 from wakeful.agents.launcher import AgentLauncher
-from wakeful.launch.port import Launch
+from wakeful.launch.port import Launch, SignalLaunch
 from wakeful.run.instances import instance_id
 from wakeful.run.outcome import Failed, Succeeded
 
@@ -87,6 +87,17 @@ async def test_an_object_is_used_again_while_it_saw_the_latest_state(agents: Fix
     await launcher.start(run(count=6, revision=8))
 
     assert Recorder.events == ["thaw eu 5", "eu 1", "eu 2", "eu 3"]
+
+
+async def test_an_object_of_a_deleted_instance_is_not_used_for_a_new_one_of_its_name(agents: Fixture):
+    launcher = agents.launcher()
+    for created_ms in (1, 2):
+        signal_run = run()
+        assert isinstance(signal_run, SignalLaunch)
+        signal_run.instance_created_ms = created_ms
+        await launcher.start(signal_run)
+
+    await until(["thaw eu 5", "eu 1", "hibernate eu 5", "thaw eu 5", "eu 1"])
 
 
 @pytest.mark.parametrize("revision", [6, 8])

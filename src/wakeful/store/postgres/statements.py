@@ -288,6 +288,7 @@ _OF_SIGNAL: Final = {
     "state_version": "coalesce(i.version, 0)",
     "revision": "coalesce(i.revision, 0)",
     "memory": "i.memory",
+    "instance_created_ms": "i.created_at",
 }
 _INSTANCE: Final = """
     LEFT JOIN LATERAL (

@@ -121,6 +121,7 @@ _TAKEN_RUN: Final = select_list(
         "state_version": "coalesce(i.version, 0)",
         "revision": "coalesce(i.revision, 0)",
         "memory": "i.memory",
+        "instance_created_ms": "i.created_at",
     },
 )
 #: the columns of `TakenRun`, when it was due, and the rowid: as `leases.DueRun`

@@ -21,6 +21,7 @@ from wakeful import FailedPrecondition, NotFound, PermissionDenied, Wakeful
 from wakeful.agents.agent import Agent, on
 from wakeful.agents.context import Context
 from wakeful.agents.directives import Delay, Emit, SetCron, SetState
+from wakeful.agents.launcher import AgentLauncher
 from wakeful.client import AsyncClient
 from wakeful.model import Run
 from wakeful.run.instances import instance_id
@@ -272,6 +273,32 @@ async def test_an_erasure_that_another_process_completes_is_no_error(
             assert await history_of(app, "eu", "counter") == []
             with pytest.raises(NotFound):
                 await agents.delete_instance("counter", "eu", erase=True)
+
+
+class Remembering(Agent):
+    """Remembers its signals in its object, which each process keeps in memory."""
+
+    name = "remembering"
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    @on("hear")
+    async def hear(self, signal: Signal) -> str:
+        self.heard.append(str(signal.data))
+        return " ".join(self.heard)
+
+
+async def test_a_process_that_missed_a_deletion_uses_no_object_of_the_old_instance(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(AgentLauncher, "hibernate", lambda *_: False)  # the notice is lost
+    app = new_app()
+    app.agent(Remembering)
+    async with app:
+        assert await app.agents.ask("remembering", "eu", Signal("hear", MARK)) == MARK
+        await app.agents.delete_instance("remembering", "eu", erase=True)
+        assert await app.agents.ask("remembering", "eu", Signal("hear", "new")) == "new"
 
 
 #: Begins an erasure and does not continue it.
