@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import signal
 import sqlite3
@@ -29,5 +28,6 @@ class _Connection(sqlite3.Connection):
 
 
 if __name__ == "__main__":
-    sqlite3.connect = functools.partial(sqlite3.connect, factory=_Connection)  # type: ignore[assignment]
+    connect = sqlite3.connect
+    sqlite3.connect = lambda *args, **options: connect(*args, **{**options, "factory": _Connection})
     sys.exit(main(sys.argv[2:]))

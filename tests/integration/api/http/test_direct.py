@@ -150,5 +150,6 @@ def test_the_route_of_a_path_is_the_one_that_the_framework_finds(method: str, pa
     if found is not None:
         assert expected is not None
         assert (found[0], found[1]) == expected
-    else:
-        assert expected is None or not isinstance(expected[0], APIRoute) or plan_of(expected[0]) is None
+    elif expected is not None and isinstance(expected[0], APIRoute):
+        # Names of instances may have slashes: the framework finds their routes.
+        assert ":" in expected[0].path or plan_of(expected[0]) is None
