@@ -304,7 +304,9 @@ def _outcomes(journal: Journal, records: Records) -> list[str]:
     prefetched, begun = _prefetched_and_begun(journal, records)
     by_id = {run.id: run for run in records.runs}
     replayed = {run.replay_of for run in records.runs}
-    together = Counter(each.run_id for each in records.attempts if (each.error or "").endswith("other runs"))
+    errors: dict[str, list[str]] = defaultdict(list)
+    for attempt in sorted(records.attempts, key=lambda each: each.attempt):
+        errors[attempt.run_id].append(attempt.error or "")
     for run in records.runs:
         what = f"{_job(journal, run)} {_short(run)}"
         ends = {launch.attempt: launch.end for launch in launches[run.id]}
@@ -317,7 +319,7 @@ def _outcomes(journal: Journal, records: Records) -> list[str]:
         most = (
             _max_attempts(journal, run) + created.get(run.id, 1) - 1 + released[run.id] + prefetched[run.id]
         )
-        most += min(_lost_limit(journal, run), together[run.id])
+        most += _count_not_counted(errors[run.id], _lost_limit(journal, run))
         if run.attempt > most:
             complaints.append(f"{what} had {run.attempt} attempts of {most}")
         if run.state == "failed" and run.reason in (None, "lost") and begun[run.id] < _least(journal, run):
@@ -390,6 +392,24 @@ def _chains(journal: Journal, records: Records) -> list[str]:
 def _rules(journal: Journal, run: Run) -> Rules:
     life = journal.lives.get(run.job_id or "")
     return life.eras[-1].rules if life and life.eras else Rules()
+
+
+def _count_not_counted(errors: list[str], lost_limit: int) -> int:
+    """Count the losses in company that are no attempts: so many in a row, and again after another error.
+
+    >>> _count_not_counted(["died with other runs"] * 4, 3)
+    3
+    >>> _count_not_counted(["died with other runs", "timed out", "died with other runs"], 1)
+    2
+    """
+    found = row = 0
+    for error in errors:
+        if error.endswith("other runs"):
+            found += row < lost_limit
+            row += 1
+        elif error != "released":
+            row = 0
+    return found
 
 
 def _max_attempts(journal: Journal, run: Run) -> int:
