@@ -22,9 +22,10 @@ from wakeful.store.postgres.schema import installed_schema, migrate
 INDEX = "live_runs_of_workspace"
 _IS_VALID = f"SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('wakeful.{INDEX}')"
 _PENDING = "SELECT count(*) FROM wakeful.pending_indexes"
-_BUILDERS = """
-    SELECT pid FROM pg_stat_activity
-    WHERE datname = current_database() AND state = 'active' AND query LIKE 'CREATE INDEX CONCURRENTLY%'"""
+_BUILDERS = f"""
+    SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND state = 'active'
+        AND query LIKE 'CREATE INDEX CONCURRENTLY%' AND query LIKE '%{INDEX}%'
+        AND query NOT LIKE '%pg_stat_activity%'"""
 _REPLICA = """
 import asyncio, sys
 from wakeful.store.postgres import PostgresStore
