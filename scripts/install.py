@@ -48,10 +48,10 @@ def main(part: str) -> int:
         started = time.monotonic()
         try:
             if not is_current(PRODUCT):
-                say("== installing Wakeful into .venv (120 MB; half a minute if pip has the packages)")
+                say("== installing Wakeful into .venv (half a minute if pip has the packages)")
                 install("all", PRODUCT)
             if part == "tools":
-                say("== installing the developer tools into .venv (300 MB; a minute if pip has the packages)")
+                say("== installing the developer tools into .venv (a minute if pip has the packages)")
                 install("dev", TOOLS)
         except subprocess.CalledProcessError as error:
             return failed(f"{error.output}\n{error}\nthe next `make` tries again; `make clean` removes .venv")
