@@ -58,6 +58,7 @@ TRIGGERS: Final[Mapping[str, str]] = {
     "heartbeat": "Heartbeat",
     "alert": "Alert",
     "hook": "Trigger URL",
+    "event": "Event",
 }
 
 

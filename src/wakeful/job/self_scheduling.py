@@ -107,7 +107,7 @@ def is_attended(trigger: str, session: str | None) -> bool:
 
     >>> is_attended("user", None), is_attended("agent", "telegram:1"), is_attended("agent", None)
     (True, True, False)
-    >>> any(is_attended(trigger, None) for trigger in ("schedule", "chain", "heartbeat", "hook", "replay"))
+    >>> any(is_attended(trigger, None) for trigger in ("schedule", "chain", "heartbeat", "hook", "event"))
     False
     """
     return trigger == "user" or (trigger == "agent" and session is not None)

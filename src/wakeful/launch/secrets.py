@@ -18,11 +18,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import tempfile
 from base64 import b64decode, b64encode
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from hmac import compare_digest
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -38,6 +40,8 @@ SETTING: Final = "WAKEFUL_SECRET_KEY"
 PREFIX: Final = "whsec_"
 #: How long the old secret signs too after a rotation.
 ROTATION_MS: Final = 24 * 3_600_000
+#: How far the time of a signature may be from the time of its receiver.
+MAX_SKEW_MS: Final = 300_000
 
 _SIZE: Final = 32
 _NONCE: Final = 12
@@ -314,3 +318,29 @@ def standard_signature(secrets: Sequence[bytes], message_id: str, timestamp: int
     """
     signed = b"%s.%d.%s" % (message_id.encode(), timestamp, body)
     return " ".join([f"v1,{b64encode(hmac_sha256(secret, signed)).decode()}" for secret in secrets])
+
+
+def is_signed(
+    secrets: Sequence[bytes], headers: Mapping[str, str], body: bytes, now_ms: int, skew_ms: int = MAX_SKEW_MS
+) -> bool:
+    """Return whether Standard Webhooks signed a request with one of these secrets, at most `skew_ms` ago.
+
+    The names of the headers are in lower case. A receiver that stores the ids refuses a repetition of them.
+
+    >>> signature = standard_signature([b"k" * 32], "id", 1_741_392_000, b"{}")
+    >>> sent = {"webhook-id": "id", "webhook-timestamp": "1741392000", "webhook-signature": signature}
+    >>> is_signed([b"k" * 32], sent, b"{}", 1_741_392_000_000)
+    True
+    >>> is_signed([b"k" * 32], sent, b"[]", 1_741_392_000_000)
+    False
+    >>> is_signed([b"k" * 32], sent, b"{}", 1_741_392_301_000)
+    False
+    """
+    identity, timestamp = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
+    if not identity or not identity.isascii() or not re.fullmatch("[0-9]{1,12}", timestamp):
+        return False
+    if abs(now_ms - int(timestamp) * 1000) > skew_ms:
+        return False
+    given = headers.get("webhook-signature", "").encode("utf-8", "replace").split(b" ")
+    expected = [standard_signature([secret], identity, int(timestamp), body).encode() for secret in secrets]
+    return any(compare_digest(each, one) for each in given for one in expected)

@@ -41,6 +41,8 @@ class Trigger(StrEnum):
     ALERT = "alert"
     #: the trigger URL of the job
     HOOK = "hook"
+    #: an MCP event: of another server, or one that is delivered to a subscriber
+    EVENT = "event"
 
 
 class OverlapPolicy(StrEnum):

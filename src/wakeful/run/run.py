@@ -20,6 +20,7 @@ TriggerName = Literal[
     "heartbeat",
     "alert",
     "hook",
+    "event",
 ]
 #: Why a run did not succeed. Another reason is shown as it is, with spaces.
 REASONS: Final[Mapping[str, str]] = {

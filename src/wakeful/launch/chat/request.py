@@ -24,7 +24,7 @@ _MONTHS: Final = (
     "January February March April May June July August September October November December".split()
 )
 #: Triggers of runs whose payload may be text of other people. A replay carries the payload of its run.
-_FROM_OUTSIDE: Final = ("hook", "replay")
+_FROM_OUTSIDE: Final = ("hook", "event", "replay")
 _CUT: Final = "\n[… cut]"
 #: The context window of a model of which none is stated.
 DEFAULT_WINDOW: Final = 32_000

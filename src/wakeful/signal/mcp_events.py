@@ -1,0 +1,177 @@
+"""The profile of MCP Events that Wakeful serves and consumes. Pure, and experimental.
+
+The protocol is the draft of `events/*` for MCP 2026-07-28 (SEP-3415), with webhook and poll delivery. What
+may change with the draft is in this module. A message to a callback is one event, the verification of the
+callback, or a control message: `gap` (events were lost) or `terminated` (the subscription is over). Every
+message is signed as Standard Webhooks define it (`wakeful.launch.secrets`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final, NamedTuple, TypeAlias
+
+from wakeful.errors import InvalidArgument
+from wakeful.values.json_value import Json, compact, json_from_stored, quote
+
+#: The capability in `server/discover`, and the methods.
+CAPABILITY: Final = "events"
+LIST: Final = "events/list"
+SUBSCRIBE: Final = "events/subscribe"
+UNSUBSCRIBE: Final = "events/unsubscribe"
+POLL: Final = "events/poll"
+#: The header with the id of the subscription; the others are of Standard Webhooks.
+SUBSCRIPTION_HEADER: Final = "x-mcp-subscription-id"
+#: The most bytes of a message.
+MAX_MESSAGE: Final = 256 * 1024
+#: The code of the error of a callback that cannot be verified, and the one of an event that does not exist.
+CALLBACK_ERROR: Final = -32015
+NOT_FOUND: Final = -32011
+
+_MAX_ID: Final = 512
+
+
+class McpEvent(NamedTuple):
+    """An event. Its id is the same in each delivery."""
+
+    id: str
+    name: str
+    #: when it happened, in ISO 8601
+    timestamp: str
+    data: Mapping[str, Json]
+    #: the position after it; None: events of this kind cannot be read again
+    cursor: str | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the event as it is sent.
+
+        >>> McpEvent("evt_1", "schedule.tick", "2026-10-01T09:00:00Z", {"number": 1}).to_json()["eventId"]
+        'evt_1'
+        """
+        return {
+            "eventId": self.id,
+            "name": self.name,
+            "timestamp": self.timestamp,
+            "data": dict(self.data),
+            "cursor": self.cursor,
+        }
+
+
+class Verification(NamedTuple):
+    """The question of a server whether a callback wants its events; it returns the challenge."""
+
+    challenge: str
+
+
+class Gap(NamedTuple):
+    """Events before the cursor are lost."""
+
+    cursor: str | None
+
+
+class Terminated(NamedTuple):
+    """The server ended the subscription."""
+
+    code: int
+    message: str
+
+
+Message: TypeAlias = McpEvent | Verification | Gap | Terminated
+
+
+def verification_json(challenge: str) -> dict[str, Json]:
+    """Return the message that verifies a callback, as it is sent."""
+    return {"type": "verification", "challenge": challenge}
+
+
+def subscription_id(principal: str, url: str, name: str, arguments: Mapping[str, Json]) -> str:
+    """Return the id of a subscription: a function of who subscribes to what, and where events go.
+
+    >>> one = subscription_id("key:1", "https://a.example/", "run.finished", {"agent": "a", "job": "b"})
+    >>> one == subscription_id("key:1", "https://a.example/", "run.finished", {"job": "b", "agent": "a"})
+    True
+    >>> one[:4], len(one)
+    ('sub_', 36)
+    """
+    return f"sub_{_digest(principal, url, name, dict(arguments))}"
+
+
+def event_id(*parts: Json) -> str:
+    """Return the id of an event: a function of the stored fact, so equal after a crash and in each retry.
+
+    >>> event_id("run.finished", "0190a0b0") == event_id("run.finished", "0190a0b0")
+    True
+    """
+    return f"evt_{_digest(*parts)}"
+
+
+def _digest(*parts: Json) -> str:
+    return hashlib.sha256(compact([*parts], sort=True).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def read_message(body: bytes) -> Message:
+    """Return the message of a body whose signature is correct. Raises InvalidArgument.
+
+    >>> read_message(b'{"type":"gap","cursor":"7"}')
+    Gap(cursor='7')
+    >>> read_message(b'{"type":"terminated","error":{"code":-32011,"message":"gone"}}')
+    Terminated(code=-32011, message='gone')
+    """
+    if len(body) > MAX_MESSAGE:
+        raise InvalidArgument(f"a message has at most {MAX_MESSAGE:,} bytes; this one has {len(body):,}")
+    try:
+        value = json_from_stored(body.decode())
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(f"the message is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise InvalidArgument("a message is a JSON object")
+    kind = value.get("type")
+    if kind == "verification":
+        return Verification(_text(value, "challenge"))
+    if kind == "gap":
+        return Gap(_optional_text(value, "cursor"))
+    if kind == "terminated":
+        reason = value.get("error")
+        if not isinstance(reason, dict):
+            raise InvalidArgument("'error' of a termination is an object")
+        code = reason.get("code")
+        return Terminated(code if type(code) is int else 0, str(reason.get("message") or "")[:_MAX_ID])
+    if kind is not None:
+        raise InvalidArgument(f"there is no message of type {quote(kind)}")
+    return read_event(value)
+
+
+def read_event(value: object) -> McpEvent:
+    """Return an event of a delivery or of a poll. Raises InvalidArgument.
+
+    >>> read_event({"eventId": "1", "name": "n", "timestamp": "2026-10-01T09:00:00Z", "data": {}}).name
+    'n'
+    """
+    if not isinstance(value, dict):
+        raise InvalidArgument("an event is a JSON object")
+    data = value.get("data")
+    if not isinstance(data, dict):
+        raise InvalidArgument("'data' of an event is an object")
+    timestamp = _text(value, "timestamp")
+    try:
+        at = datetime.fromisoformat(timestamp)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise InvalidArgument("'timestamp' of an event is an instant in ISO 8601, with its offset")
+    return McpEvent(
+        _text(value, "eventId"), _text(value, "name"), timestamp, data, _optional_text(value, "cursor")
+    )
+
+
+def _text(value: Mapping[str, object], name: str) -> str:
+    found = value.get(name)
+    if not isinstance(found, str) or not 0 < len(found) <= _MAX_ID:
+        raise InvalidArgument(f"'{name}' is a text of 1 to {_MAX_ID} characters")
+    return found
+
+
+def _optional_text(value: Mapping[str, object], name: str) -> str | None:
+    return None if value.get(name) is None else _text(value, name)
