@@ -127,6 +127,16 @@ async def test_a_change_that_withdraws_nothing_releases_the_tick_to_start_with_t
     assert (again.payload, again.attempt, again.failed_attempts) == ('{"new":1}', 2, 0)
 
 
+async def test_a_tick_that_must_not_start_twice_is_not_released(store: Store) -> None:
+    """Its worker may have started it when the notification arrives: another attempt would be a second start."""
+    row = await given_job(store)
+    run = await _recorded(store, row)
+    new = row._replace(payload='{"new":1}', policy='{"onLost":"fail"}', updated_ms=NOW)
+    await store.change_job(row.id, lambda _: JobChange(new))
+    assert await store.finish("w1", [ended(run)], alone) == {run.id}
+    assert await store.take(AHEAD, "w2", {"cron": 1}) == []
+
+
 async def test_an_edited_schedule_keeps_the_ticks_it_still_contains(store: Store) -> None:
     row = await given_job(store)
     kept, gone = await _recorded(store, row), await _recorded(store, row, AHEAD + 1)

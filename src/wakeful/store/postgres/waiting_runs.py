@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from wakeful.run.consequences import Withdrawal
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.mailbox import expose, lock, lock_of_jobs, lock_of_runs, move_to_mailboxes
+from wakeful.store.lane_shares import ON_LOST_FAIL
 from wakeful.store.rows import Move
 
 if TYPE_CHECKING:
@@ -129,22 +130,27 @@ async def move(
 
 
 async def settle_ahead(
-    db: Db, events: TransactionEvents, now_ms: int, jobs: Mapping[str, Callable[[int], str | None]]
+    db: Db,
+    events: TransactionEvents,
+    now_ms: int,
+    jobs: Mapping[str, tuple[str, Callable[[int], str | None]]],
 ) -> None:
     """Cancel or release the ticks of these jobs that are recorded as running before their instant.
 
-    `jobs` has a function for each job that returns the reason to cancel a tick; None releases it, so that it
-    starts with the changed job. In both cases `stop:` notifies its worker.
+    `jobs` has the policy of each job, and a function that returns the reason to cancel a tick; None releases
+    it, so that it starts with the changed job. In both cases `stop:` notifies its worker. That may be too
+    late: the worker starts the tick nevertheless, so one that must not start twice is not released.
     """
     cancelled: dict[str, str] = {}
     released: dict[str, int] = {}
     for row in await db.fetch(sql.AHEAD, list(jobs), now_ms) if jobs else ():
         run_id, job_id = row["id"], row["job_id"]
-        reason = jobs[job_id](row["scheduled_at"])
+        policy, reason_of = jobs[job_id]
+        reason = reason_of(row["scheduled_at"])
         if reason is not None:
             cancelled[run_id] = reason
             events.cancelled.append((run_id, job_id, reason))
-        elif not row["was_released"]:
+        elif not row["was_released"] and ON_LOST_FAIL not in policy:
             released[run_id] = row["attempt"]
     if cancelled:
         await db.execute(sql.WITHDRAW_AHEAD, list(cancelled), list(cancelled.values()), now_ms)

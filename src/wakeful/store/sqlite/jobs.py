@@ -192,7 +192,7 @@ async def write_change(
     edit = precheck_edit(old, new)
     if edit is not None:
         await prechecks.revise(SqliteSession(db), [new.id], reset=edit == "reset")
-    settle_ahead(db, events, now_ms, new.id, changed.withdrawal_reason)
+    settle_ahead(db, events, now_ms, new.id, new.policy, changed.withdrawal_reason)
     if changed.withdraw is not None:
         withdraw(db, events, Withdrawal(new.id, new.updated_ms, changed.withdraw), None)
     if changed.move is not None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from wakeful.run.consequences import Withdrawal
+from wakeful.store.lane_shares import ON_LOST_FAIL
 from wakeful.store.rows import AttemptView, Move
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
@@ -135,12 +136,14 @@ def settle_ahead(
     events: TransactionEvents,
     now_ms: int,
     job_id: str,
+    policy: str,
     reason_of: Callable[[int], str | None],
 ) -> None:
     """Cancel or release the ticks of this job that are recorded as running before their instant.
 
     `reason_of` returns the reason to cancel a tick; None releases it, so that it starts with the changed job.
-    In both cases `stop:` notifies its worker.
+    In both cases `stop:` notifies its worker. That may be too late: the worker starts the tick nevertheless,
+    so one that must not start twice by the job's `policy` is not released.
     """
     cancelled: list[tuple[str, str]] = []
     released: list[HeldRun] = []
@@ -148,7 +151,7 @@ def settle_ahead(
         reason = reason_of(tick_ms)
         if reason is not None:
             cancelled.append((run_id, reason))
-        elif not was_released:
+        elif not was_released and ON_LOST_FAIL not in policy:
             released.append(HeldRun(run_id, attempt, worker, None))
     db.executemany(sql.WITHDRAW, [(reason, now_ms, run_id) for run_id, reason in cancelled])
     for run_id, reason in cancelled:
