@@ -191,7 +191,7 @@ def _cases() -> list[tuple[str, list[object], int]]:
         ("DELETE_SESSIONS", ["7"], 10),
         ("PRUNE_SESSIONS", [NOW + 10], 50),
         ("ADD_LINK", [_hash("new"), "5", NOW, NOW + 1], 5),
-        ("LINK", [_hash(500), NOW], 5),
+        ("LINK", [_hash(500), NOW, NOW], 5),
         ("DELETE_LINK", [_hash(500)], 5),
         ("DELETE_LINKS", ["7"], 2 * COUNT),
         ("PRUNE_LINKS", [NOW + 10], 50),

@@ -143,7 +143,7 @@ class WebSessions:
             raise _session_over()
         hash, now_ms = _hash(token), self._store.clock.now_ms()
         row, key = await self._known.get(hash, partial(self._read, hash))
-        if now_ms >= self._expires_ms(row):
+        if self._is_over(row, now_ms):
             raise _session_over()
         check_key(key, now_ms)
         self._touch(row, now_ms)
@@ -156,9 +156,13 @@ class WebSessions:
             raise _session_over()
         return found
 
-    def _expires_ms(self, row: WebSessionRow) -> int:
-        """Return when a session ends. Shorter limits apply to sessions that exist, too."""
-        return min(row.expires_ms, row.seen_ms + self._idle_ms, row.created_ms + self._max_ms)
+    def _is_over(self, row: WebSessionRow, now_ms: int) -> bool:
+        """Return whether a session has ended. Shorter limits apply to sessions that exist, too.
+
+        One that was used in the future ends: while the clock was wrong, nothing limited how long it lasts.
+        """
+        ends_ms = min(row.expires_ms, row.seen_ms + self._idle_ms, row.created_ms + self._max_ms)
+        return not row.seen_ms - self._idle_ms <= now_ms < ends_ms
 
     def _touch(self, row: WebSessionRow, now_ms: int) -> None:
         if now_ms - max(row.seen_ms, self._touched.get(row.hash, 0)) < _TOUCH_MS:
@@ -188,7 +192,7 @@ class WebSessions:
         await self._permit(principal, workspace, key_id)
         now_ms = self._store.clock.now_ms()
         rows = await self._store.web_sessions(key_id, now_ms, _MOST_LISTED)
-        return [row for row in rows if self._expires_ms(row) > now_ms]
+        return [row for row in rows if not self._is_over(row, now_ms)]
 
     async def end(self, principal: Principal, workspace: str, key_id: str, session_id: str) -> None:
         """End one session of a key: for admins, and for the key itself."""

@@ -18,6 +18,8 @@ from wakeful.store.sql.accounts import KEY_COLUMNS
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.sql.driver import SqlSession
 
+#: How far the clocks of two replicas may differ.
+_SKEW_MS: Final = 60_000
 _COLUMNS: Final = "hash, key_id, created_at, seen_at, expires_at, address"
 _OF_KEY: Final = ", ".join(f"k.{column}" for column in KEY_COLUMNS.split(", "))
 _OF_SESSION: Final = ", ".join(f"s.{column}" for column in _COLUMNS.split(", "))
@@ -44,10 +46,10 @@ PRUNE_SESSIONS: Final = """
         SELECT hash FROM web_sessions WHERE expires_at <= $1 FOR UPDATE SKIP LOCKED)"""
 
 ADD_LINK: Final = "INSERT INTO sign_in_links (hash, key_id, created_at, expires_at) VALUES ($1, $2, $3, $4)"
-#: the primary keys of sign_in_links and keys
+#: the primary keys of sign_in_links and keys. A link of the future was created while the clock was wrong
 LINK: Final = f"""
     SELECT {_OF_KEY} FROM sign_in_links l JOIN keys k ON k.id = l.key_id
-    WHERE l.hash = $1 AND l.expires_at > $2"""
+    WHERE l.hash = $1 AND l.expires_at > $2 AND l.created_at <= $3"""
 #: the primary key
 DELETE_LINK: Final = "DELETE FROM sign_in_links WHERE hash = $1"
 #: the table, all of it: it has the links of five minutes
@@ -144,7 +146,7 @@ async def add_link(session: SqlSession, row: SignInLinkRow) -> None:
 
 async def take_link(session: SqlSession, hash: bytes, now_ms: int) -> KeyRow | None:
     """Delete the link and return its key."""
-    row = await session.row(LINK, hash, now_ms)
+    row = await session.row(LINK, hash, now_ms, now_ms + _SKEW_MS)
     # The row that is deleted decides: of two requests with one link, one deletes it.
     if row is None or not await session.execute(DELETE_LINK, hash):
         return None

@@ -88,6 +88,26 @@ async def test_a_session_ends_to_the_millisecond(replica: Replica, clock: FalseC
         await replica.sessions.authenticate(token)
 
 
+@pytest.mark.parametrize("ahead_ms", [MINUTE, 12 * HOUR, 400 * 24 * HOUR])
+async def test_no_credential_of_a_wrong_clock_outlives_its_limits(
+    replica: Replica, clock: FalseClock, ahead_ms: int
+):
+    """The clock is ahead while somebody signs in and creates a link, and then set right."""
+    key_id, key = await _key(replica)
+    principal = Principal(f"key:{key_id}", "admin", "default", None)
+    clock.ms += ahead_ms
+    token = (await replica.sessions.sign_in(key)).token
+    link = (await replica.sessions.create_link(principal)).token
+    clock.ms -= ahead_ms
+    if ahead_ms <= 12 * HOUR:  # a small correction signs nobody out
+        await replica.sessions.authenticate(token)
+    clock.ms += 24 * HOUR
+    for credential in (replica.sessions.authenticate(token), replica.sessions.sign_in(link)):
+        with pytest.raises(Unauthenticated):
+            await credential
+    assert await replica.sessions.list(LOCAL, "default", key_id) == []
+
+
 async def test_requests_do_not_extend_a_session_beyond_its_whole_time(replica: Replica, clock: FalseClock):
     _, key = await _key(replica)
     start_ms = clock.ms
