@@ -128,7 +128,7 @@ async def test_a_change_that_withdraws_nothing_releases_the_tick_to_start_with_t
 
 
 async def test_a_tick_that_must_not_start_twice_is_not_released(store: Store) -> None:
-    """Its worker may have started it when the notification arrives: another attempt would be a second start."""
+    """Its worker may have started it when the notification arrives: it would start a second time."""
     row = await given_job(store)
     run = await _recorded(store, row)
     new = row._replace(payload='{"new":1}', policy='{"onLost":"fail"}', updated_ms=NOW)

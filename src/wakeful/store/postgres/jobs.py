@@ -257,8 +257,10 @@ async def write_changes(
     if moves:
         await db.execute(sql.LOCK_FOR_MOVE, list(moves))
     instances = await lock_for_move(db, events, now_ms, moves) if moves else []
-    rules = {row.id: (row.policy, each.withdrawal_reason) for row, (_, each) in zip(new, changes, strict=True)}
-    await settle_ahead(db, events, now_ms, rules)
+    reasons = {
+        row.id: (row.policy, change.withdrawal_reason) for row, (_, change) in zip(new, changes, strict=True)
+    }
+    await settle_ahead(db, events, now_ms, reasons)
     withdrawals = [
         Withdrawal(row.id, row.updated_ms, change.withdraw)
         for row, (_, change) in zip(new, changes, strict=True)

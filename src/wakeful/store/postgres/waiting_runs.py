@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from wakeful.run.consequences import Withdrawal
+from wakeful.store.lane_shares import ON_LOST_FAIL
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.mailbox import expose, lock, lock_of_jobs, lock_of_runs, move_to_mailboxes
-from wakeful.store.lane_shares import ON_LOST_FAIL
 from wakeful.store.rows import Move
 
 if TYPE_CHECKING:
