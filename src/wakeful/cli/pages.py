@@ -162,7 +162,7 @@ RUNS: Final = ResourceTable[RunShape](
 def run_page(run: RunShape, now_ms: int) -> list[RenderableType]:
     """Return a page with all fields of a run, and a table of its attempts."""
     scheduled = f"{moment(run['scheduledAtMs'], None)} ({relative(run['scheduledAtMs'], now_ms)})"
-    by = f" by {run['triggeredBy']}" if run["triggeredBy"] else ""
+    by = f" by {run['triggeredByName'] or run['triggeredBy']}" if run["triggeredBy"] else ""
     fields = page(
         {
             "run": Text(run["id"], "bold"),

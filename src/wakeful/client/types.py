@@ -31,6 +31,7 @@ class IncidentShape(TypedDict):
     reopened: int
     acknowledgedAt: str | None
     acknowledgedBy: str | None
+    acknowledgedByName: str | None
     note: str | None
     alertedAt: str | None
     remindedAt: str | None
@@ -59,6 +60,7 @@ class SuggestionShape(TypedDict):
     updatedAt: str
     decidedAt: str | None
     decidedBy: str | None
+    decidedByName: str | None
     evaluatedAt: str | None
     evaluation: dict[str, Json] | None
 
@@ -103,6 +105,7 @@ class KeyShape(TypedDict):
     agent: str | None
     createdAt: str
     createdBy: str
+    createdByName: str | None
     expiresAt: str | None
     lastUsedAt: str | None
     revokedAt: str | None
@@ -116,6 +119,7 @@ class EntryShape(TypedDict):
     at: str
     atMs: int
     actor: str
+    actorName: str | None
     action: str
     subject: str
     details: dict[str, Json]
@@ -333,6 +337,7 @@ class JobShape(TypedDict):
     revision: int
     createdAt: str
     createdBy: str | None
+    createdByName: str | None
     origin: dict[str, Json] | None
     depth: int
     updatedAt: str
@@ -417,6 +422,7 @@ class RevisionShape(TypedDict):
     revision: int
     at: str
     by: str | None
+    byName: str | None
     changes: list[FieldChangeShape]
 
 
@@ -426,6 +432,7 @@ class HookShape(TypedDict):
     id: str
     createdAt: str
     createdBy: str
+    createdByName: str | None
     previousId: str | None
     previousUntil: str | None
     url: NotRequired[str | None]
@@ -828,6 +835,7 @@ class RunShape(TypedDict):
     fireAt: str
     trigger: str
     triggeredBy: str | None
+    triggeredByName: str | None
     state: str
     reason: str | None
     covers: int

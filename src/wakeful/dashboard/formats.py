@@ -10,6 +10,7 @@ from functools import cache
 from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
+from wakeful.service.auth.actor_names import actor_key, actor_name
 from wakeful.values.instance_names import instance_to_path
 
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
@@ -287,6 +288,8 @@ def safe_link(url: object) -> str | None:
 
 #: The filters of the templates.
 FILTERS: Final[Mapping[str, Callable[..., object]]] = {
+    "actor_key": actor_key,
+    "actor_name": actor_name,
     "duration": duration,
     "number": number,
     "instance_path": instance_to_path,

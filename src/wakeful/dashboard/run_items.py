@@ -12,6 +12,7 @@ from typing import Final, Literal, NamedTuple
 from wakeful.dashboard.formats import STATES, at, duration, shorten, state_word, trigger_word
 from wakeful.run.run import reason_text
 from wakeful.run.usage import Spent, parse_usage
+from wakeful.service.auth.actor_names import actor_name
 from wakeful.service.runs.run_details import AttemptDetails, AttemptRequest, RunDetails, RunView
 from wakeful.service.serializers import explain_job
 from wakeful.values.ids import is_id
@@ -130,7 +131,7 @@ def _plan_step(details: RunDetails) -> Step:
     run, job = details.run, details.job
     facts: list[tuple[str, str]] = []
     if run.triggered_by is not None and details.cause is None:
-        facts.append(("By", run.triggered_by))
+        facts.append(("By", actor_name(run.triggered_by) or run.triggered_by))
     if run.fire_ms != run.scheduled_ms:
         away = run.fire_ms - run.scheduled_ms
         which = "later" if away > 0 else "earlier"

@@ -39,6 +39,8 @@ class Incident:
     acknowledged_at: datetime | None
     #: the user or key
     acknowledged_by: str | None
+    #: the name of that user or key; None: it has none
+    acknowledged_by_name: Annotated[str | None, Form(name_of="acknowledged_by")] = None
     note: str | None
     #: when the alert and the reminder were sent, if they were
     alerted_at: datetime | None
@@ -80,6 +82,8 @@ class Suggestion:
     decided_at: datetime | None
     #: the user or key; `wakeful` for an automatic rollback
     decided_by: str | None
+    #: the name of that user or key; None: it has none
+    decided_by_name: Annotated[str | None, Form(name_of="decided_by")] = None
     evaluated_at: datetime | None
     #: of an applied one: the `verdict`, and the figure `before` and `after`
     evaluation: Mapping[str, Json] | None
@@ -144,7 +148,10 @@ class ApiKey:
     #: the agent of an agent's key
     agent: Slug | None
     created_at: datetime
+    #: the user or key that made it
     created_by: str
+    #: the name of that user or key; None: it has none
+    created_by_name: Annotated[str | None, Form(name_of="created_by")] = None
     expires_at: datetime | None
     last_used_at: datetime | None
     revoked_at: datetime | None
@@ -162,6 +169,8 @@ class AuditEntry:
     at: InstantWithMs
     #: the user or key
     actor: str
+    #: the name of that user or key; None: it has none
+    actor_name: Annotated[str | None, Form(name_of="actor")] = None
     action: str
     subject: str
     details: Mapping[str, Json]

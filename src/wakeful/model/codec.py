@@ -53,6 +53,8 @@ class Form(NamedTuple):
     json: Any = None
     #: reads the value, if its type does not say how
     read: Convert | None = None
+    #: the field with the actor of whom this is the name
+    name_of: str | None = None
 
 
 Id = Annotated[str, Form("uuid")]

@@ -175,8 +175,10 @@ class Job:
     #: increases with each edit; `update` takes it as `if_version`
     revision: int
     created_at: datetime
-    #: role and name of its creator, such as `admin:key:1f`; None: not recorded
+    #: role and id of its creator, such as `admin:key:1f`; None: not recorded
     created_by: str | None
+    #: the name of that user or key; None: it has none
+    created_by_name: Annotated[str | None, Form(name_of="created_by")] = None
     #: the conversation in which it was made: its session, channel and recipient; None: outside of one
     origin: Annotated[Origin | None, Form(read=_read_origin)]
     #: how many jobs in a row an agent made for itself, each in a run of the one before; 0: a person made it
@@ -293,8 +295,10 @@ class Revision:
     #: the `revision` of the job after the change
     revision: int
     at: datetime
-    #: role and name of who made it, such as `admin:key:1f`; None: not recorded
+    #: role and id of who made it, such as `admin:key:1f`; None: not recorded
     by: str | None
+    #: the name of that user or key; None: it has none
+    by_name: Annotated[str | None, Form(name_of="by")] = None
     #: empty for the creation
     changes: tuple[FieldChange, ...]
 
@@ -307,8 +311,10 @@ class Hook:
     #: names the URL in runs (`triggered_by` is `hook:ID`) and logs
     id: str
     created_at: datetime
-    #: role and name of its creator, such as `admin:key:1f`
+    #: role and id of its creator, such as `admin:key:1f`
     created_by: str
+    #: the name of that user or key; None: it has none
+    created_by_name: Annotated[str | None, Form(name_of="created_by")] = None
     #: the URL before it, and until when that one works
     previous_id: str | None
     previous_until: datetime | None

@@ -53,6 +53,8 @@ class Run:
     trigger: Trigger
     #: the user or key that triggered it
     triggered_by: str | None
+    #: the name of that user or key; None: it has none
+    triggered_by_name: Annotated[str | None, Form(name_of="triggered_by")] = None
     state: RunState
     #: why it has this state, in one word: `overlap`, `timeout` …
     reason: str | None

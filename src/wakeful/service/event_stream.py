@@ -355,6 +355,10 @@ class EventStream:
         incidents = {each.id: each for each in await self._store.incidents_by_ids(incident_ids)}
         suggestion_ids = list({item for row in rows if row.kind == SUGGESTION for item in row.items})
         suggestions = {each.id: each for each in await self._store.suggestions_by_ids(suggestion_ids)}
+        actors = [run.triggered_by for run in runs.values()]
+        actors += [each.acknowledged_by for each in incidents.values()]
+        actors += [each.decided_by for each in suggestions.values()]
+        await self._accounts.names.load(actors)
         events: list[Event | None] = []
         for row in rows:
             if row.kind == "job.changed":

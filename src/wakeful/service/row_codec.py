@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 from wakeful.document import json_from_text
 from wakeful.errors import Unavailable
 from wakeful.model.codec import FieldPlan, JsonObject, duration, field_plans, from_ms, item_type, resolve
+from wakeful.service.auth.actor_names import actor_name
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -126,6 +127,7 @@ class RowCodec(Generic[R, T]):
             **{f"source_{name}": source for name, source in self._sources.items()},
             **{f"type_{each.name}": each.type for each in field_plans(self._kind)},
             "kind": self._kind,
+            "actor_name": actor_name,
             "instant": instant,
             "from_ms": from_ms,
             "duration": duration,
@@ -141,6 +143,9 @@ class RowCodec(Generic[R, T]):
         for each in field_plans(self._kind):
             source = self._sources.get(each.name, "")
             if each.extra or source is None:
+                continue
+            if each.form.name_of is not None:
+                values.append((each, f"actor_name(row.{each.form.name_of})", False))
                 continue
             if isinstance(source, RowCodec) or not callable(source):
                 attribute = source if source and isinstance(source, str) else self._attribute(each)

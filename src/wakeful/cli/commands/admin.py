@@ -117,6 +117,7 @@ KEYS: Final = ResourceTable[KeyShape](
     Column("ROLE", lambda key, _: key["role"] + (f" {key['agent']}" if key["agent"] else "")),
     Column("WORKSPACE", lambda key, _: key["workspace"] or "all workspaces"),
     Column("CREATED", "createdAt"),
+    Column("BY", lambda key, _: key["createdByName"] or key["createdBy"], wide=True),
     Column("USED", lambda key, now_ms: relative_text(key["lastUsedAt"], now_ms) or "never"),
     Column("STATE", _key_state),
     elastic=["NAME"],
@@ -238,7 +239,7 @@ def _register_audit(app: typer.Typer) -> None:
 ENTRIES: Final = ResourceTable[EntryShape](
     Column("SEQ", "seq"),
     Column("WHEN", "at"),
-    Column("ACTOR", "actor"),
+    Column("ACTOR", lambda entry, _: entry["actorName"] or entry["actor"]),
     Column("ACTION", "action", "bold"),
     Column("SUBJECT", "subject"),
     Column("DETAILS", lambda entry, _: compact(entry["details"]) if entry["details"] else ""),

@@ -101,7 +101,7 @@ INCIDENTS: Final = ResourceTable[IncidentShape](
 
 def incident_page(incident: IncidentShape, now_ms: int) -> Table:
     """Return a page with all fields of an incident."""
-    by = incident["acknowledgedBy"]
+    by = incident["acknowledgedByName"] or incident["acknowledgedBy"]
     acknowledged = moment_text(incident["acknowledgedAt"], now_ms)
     recovered = moment_text(incident["recoveredAt"], now_ms)
     closed = moment_text(incident["closedAt"], now_ms)

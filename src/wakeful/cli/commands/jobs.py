@@ -140,7 +140,7 @@ async def _read_reasons(s: CliSession, runs: Sequence[RunShape]) -> list[RunShap
 def _revision_lines(revisions: list[RevisionShape]) -> Iterator[RenderableType]:
     for each in revisions:
         line = Text(f"{each['revision']:>4}", "bold").append(f"  {moment_text(each['at'], now_ms())}  ")
-        line.append(escape(Text(each["by"] or "unknown", "cyan")))
+        line.append(escape(Text(each["byName"] or each["by"] or "unknown", "cyan")))
         if not each["changes"]:
             line.append("  created")
         yield line

@@ -110,7 +110,7 @@ SUGGESTIONS: Final = ResourceTable[SuggestionShape](
 
 def suggestion_page(suggestion: SuggestionShape, now_ms: int) -> Table:
     """Return a page with all fields of a suggestion."""
-    by = suggestion["decidedBy"]
+    by = suggestion["decidedByName"] or suggestion["decidedBy"]
     decided = moment_text(suggestion["decidedAt"], now_ms)
     evaluation = suggestion["evaluation"]
     return page(

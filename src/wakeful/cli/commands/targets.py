@@ -186,7 +186,11 @@ def _new_hook(hook: HookShape) -> list[RenderableType]:
 
 def _hook_lines(name: str, hook: HookShape) -> list[Text]:
     created, until = instant(hook["createdAt"]), instant(hook["previousUntil"])
-    since = "" if created is None else f", created {relative(created, now_ms())} by {hook['createdBy']}"
+    since = (
+        ""
+        if created is None
+        else f", created {relative(created, now_ms())} by {hook['createdByName'] or hook['createdBy']}"
+    )
     lines = [Text(f"{name} has a trigger URL (id {hook['id']}){since}")]
     if until is not None:
         lines.append(Text(f"the URL before it (id {hook['previousId']}) works until {moment(until, None)}"))

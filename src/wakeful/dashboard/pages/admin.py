@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from starlette.responses import Response
 
-from wakeful.dashboard.context import PageDep, PageRequest, page_router
+from wakeful.dashboard.context import PageDep, page_router
 from wakeful.dashboard.formats import pretty
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.service.admin.audit import AuditPage
@@ -233,17 +233,8 @@ async def audit(page: PageDep) -> Response:
         newest=newest,
         filtered=any(name in page.query for name in _FILTERS),
         kinds=_KINDS,
-        names=await _key_names(page) if found.rows else {},
         in_words=in_words,
     )
-
-
-async def _key_names(page: PageRequest) -> dict[str, str]:
-    """Return the names of keys by actor."""
-    if not page.may("key"):
-        return {}
-    keys = await page.services.auth.keys.list(page.principal, page.workspace)
-    return {f"key:{key.id}": key.name for key in keys}
 
 
 def in_words(details: str) -> str:

@@ -55,7 +55,9 @@ class AuditService:
     ) -> list[AuditRow]:
         """List entries, newest first; `before` is the number of the last entry of the previous page."""
         await self._accounts.authorize(principal, "audit.read", workspace)
-        return await self._store.audit(workspace, before=_LARGEST if before is None else before, limit=limit)
+        found = await self._store.audit(workspace, before=_LARGEST if before is None else before, limit=limit)
+        await self._accounts.names.load(row.actor for row in found)
+        return found
 
     async def search(
         self,
@@ -81,9 +83,11 @@ class AuditService:
         if action is not None and not _ACTION.fullmatch(action):
             raise InvalidArgument("action: write one such as job.create, or a kind such as job")
         only = AuditFilter(actor, action, subject, since_ms, until_ms)
-        return await self._store.audit_page(
+        found = await self._store.audit_page(
             workspace, only, before=before, limit=limit, considered=_CONSIDERED
         )
+        await self._accounts.names.load(row.actor for row in found.rows)
+        return found
 
     async def verify(
         self, principal: Principal, workspace: str, progress: Callable[[int], None] = lambda count: None

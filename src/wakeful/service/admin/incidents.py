@@ -56,6 +56,7 @@ class IncidentService:
         )
         if not found and agent not in (None, principal.agent) and principal is not LOCAL:
             await self._accounts.agent(workspace, agent)
+        await self._accounts.names.load(each.acknowledged_by for each in found)
         return found
 
     async def acknowledge(
@@ -97,6 +98,7 @@ class IncidentService:
         if incident is None or (principal.role == "agent" and incident.agent != principal.agent):
             raise _no_incident(incident_id)
         await self._accounts.authorize(principal, action, workspace, incident.agent)
+        await self._accounts.names.load((incident.acknowledged_by,))
         return incident
 
 

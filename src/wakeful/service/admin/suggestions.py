@@ -62,6 +62,7 @@ class SuggestionService:
         )
         if not found and agent not in (None, principal.agent) and principal is not LOCAL:
             await self._accounts.agent(workspace, agent)
+        await self._accounts.names.load(each.decided_by for each in found)
         return found
 
     async def apply(self, principal: Principal, workspace: str, suggestion_id: str) -> Suggestion:
@@ -177,6 +178,7 @@ class SuggestionService:
         if found is None or (principal.role == "agent" and found.agent != principal.agent):
             raise _no_suggestion(suggestion_id)
         await self._accounts.authorize(principal, action, workspace, found.agent)
+        await self._accounts.names.load((found.decided_by,))
         return found
 
 

@@ -12,6 +12,7 @@ from wakeful.document.agents import REQUIRED, DeliveryAddress, deliver_to
 from wakeful.errors import NotFound
 from wakeful.job.self_scheduling import DEFAULT_BOUNDS, SelfScheduling, read_bounds
 from wakeful.service.auth.access import LOCAL, Action, Principal, permit
+from wakeful.service.auth.actor_names import ActorNames
 from wakeful.service.recent_values import RecentValues
 from wakeful.store.accounts import AgentChanged, AgentRow, Inherited, WorkspaceRow, no_agent
 from wakeful.store.port import Store
@@ -55,6 +56,8 @@ class Accounts:
 
     def __init__(self, store: Store, defaults: Defaults) -> None:
         self._store = store
+        #: the names of who made, changed or started something
+        self.names = ActorNames(store)
         #: the defaults where neither a document nor its agent or workspace sets a value
         self.defaults = defaults
         self._contexts: RecentValues[tuple[str, str], JobContext] = RecentValues(

@@ -21,6 +21,7 @@ from wakeful.job.job import check_slug
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import LOCAL, ROLES, Principal, Role, check_person, permit
 from wakeful.service.auth.accounts import Accounts
+from wakeful.service.auth.actor_names import remember_name
 from wakeful.service.recent_values import RecentValues
 from wakeful.settings import API_KEY
 from wakeful.settings import PREFIX as SETTING_PREFIX
@@ -105,6 +106,7 @@ class KeyService:
         row = await self._store.key_by_hash(hash)
         if row is None:
             raise Unauthenticated("this key is unknown; it may belong to another installation")
+        remember_name(f"key:{row.id}", row.name)
         return row
 
     def forget(self, key_id: str | None = None) -> None:
@@ -184,6 +186,7 @@ class KeyService:
         entry = principal.entry(workspace or "default", "key.create", row.id, details)
         response: Keyed[None] | None = keyed.of(lambda _: (row, text)) if keyed else None
         await self._store.add_key(row, [entry], response)
+        remember_name(f"key:{row.id}", row.name)
         return row, text
 
     async def list(self, principal: Principal, workspace: str | None) -> list[KeyRow]:
@@ -193,10 +196,14 @@ class KeyService:
         """
         if workspace is None:
             permit(principal, "operate", "default")
-            return await self._store.keys(None)
-        await self._accounts.authorize(principal, "key", workspace)
-        own = await self._store.keys(workspace)
-        return own if principal.workspace is not None else [*await self._store.global_keys(), *own]
+            found = await self._store.keys(None)
+        else:
+            await self._accounts.authorize(principal, "key", workspace)
+            found = await self._store.keys(workspace)
+            if principal.workspace is None:
+                found = [*await self._store.global_keys(), *found]
+        await self._accounts.names.load(row.created_by for row in found)
+        return found
 
     async def revoke(self, principal: Principal, workspace: str, key_id: str) -> None:
         """Revoke a key: at once, in other processes on one SQLite file within a second."""

@@ -129,6 +129,7 @@ class JobHooks:
         found = await self._store.hooks_of_job(row.id)
         if not found:
             raise _no_hook(row)
+        await self._accounts.names.load((found[0].created_by,))
         return Hook(found[0], found[1] if len(found) > 1 else None)
 
     async def exists(self, job_id: str) -> bool:

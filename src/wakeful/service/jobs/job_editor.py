@@ -446,6 +446,7 @@ class JobEditor:
         if action != "read":
             check_not_internal(principal, row.name)
         await load([row.timing], self._clock.now_ms())
+        await self._accounts.names.load((row.created_by,))
         return row
 
 

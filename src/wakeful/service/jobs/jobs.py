@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Final, NamedTuple
 
 from wakeful.document import payload_from_text
@@ -32,7 +33,7 @@ from wakeful.service.jobs.revision_rules import (
 )
 from wakeful.service.jobs.save_warnings import no_upstream
 from wakeful.store.row_mapping import job_from_row
-from wakeful.store.rows import JobOrder, LabelFilter, RunView
+from wakeful.store.rows import JobOrder, JobRow, LabelFilter, RunView
 from wakeful.values.json_value import Json
 
 #: Before a payload of so many characters is read, the event loop has its turn.
@@ -79,6 +80,7 @@ class JobService(JobCreator, JobPauses, BulkActions):
         if found is None:
             raise no_job(name)
         await load([found.job.timing], self._clock.now_ms())
+        await self._load_names([found.job], found.runs)
         job = job_from_row(found.job)
         warnings: tuple[str, ...] = ()
         if job.definition.work.deliver:
@@ -97,6 +99,7 @@ class JobService(JobCreator, JobPauses, BulkActions):
         if row is None or row.workspace != workspace or principal.agent not in (None, row.agent):
             raise no_job(job_id)
         await load([row.timing], self._clock.now_ms())
+        await self._load_names([row])
         return job_from_row(row)
 
     async def find(self, principal: Principal, workspace: str, job: str) -> JobRecord:
@@ -107,6 +110,7 @@ class JobService(JobCreator, JobPauses, BulkActions):
         await self._accounts.authorize(principal, "read", workspace)
         row = await find_job_of_any_agent(self._store, principal, workspace, job)
         await load([row.timing], self._clock.now_ms())
+        await self._load_names([row])
         return job_from_row(row)
 
     async def list(
@@ -143,6 +147,7 @@ class JobService(JobCreator, JobPauses, BulkActions):
         while True:
             missing = limit - len(jobs)
             rows = await self._store.jobs(only._replace(limit=missing))
+            await self._load_names(rows)
             for row in rows:
                 if len(row.payload or "") > _LARGE:
                     await asyncio.sleep(0)
@@ -159,6 +164,10 @@ class JobService(JobCreator, JobPauses, BulkActions):
         if not jobs and agent not in (None, principal.agent) and principal is not LOCAL:
             await self._accounts.agent(workspace, agent)
         return jobs
+
+    async def _load_names(self, jobs: Sequence[JobRow], runs: Sequence[RunView] = ()) -> None:
+        actors = chain((job.created_by for job in jobs), (run.triggered_by for run in runs))
+        await self._accounts.names.load(actors)
 
     async def count(
         self,
@@ -180,15 +189,18 @@ class JobRevisions:
 
     def __init__(self, dependencies: JobDependencies, editor: JobEditor) -> None:
         self._store = dependencies.store
+        self._names = dependencies.accounts.names
         self._editor = editor
 
     async def list(self, principal: Principal, workspace: str, agent: str, name: str) -> list[Revision]:
         """Return the revisions of a job, the current one first, with who made each and what it changed."""
         row = await self._editor.find_row(principal, "read", workspace, agent, name)
         # In a thread: there are up to 50 documents, each with a payload.
-        return await asyncio.to_thread(
+        found = await asyncio.to_thread(
             build_revisions, job_from_row(row), await self._store.revisions(row.id)
         )
+        await self._names.load(revision.by for revision in found)
+        return found
 
     async def restore(
         self,

@@ -155,6 +155,7 @@ class DeadLetterService:
 
     async def _in_order(self, ids: Sequence[str]) -> builtins.list[RunView]:
         found = {run.id: run for run in await self._store.runs_by_ids(ids)} if ids else {}
+        await self._accounts.names.load(run.triggered_by for run in found.values())
         return [found[run_id] for run_id in ids if run_id in found]
 
 

@@ -165,6 +165,7 @@ class PullService:
             try:
                 # Not cancelled: the transaction may be committed, and then its runs are known here.
                 taken = await asyncio.shield(waiter.result)
+                await self._accounts.names.load(each.view.triggered_by for each in taken)
                 runs = await self.claims.prepare(workspace, worker, taken) if taken else []
             except BaseException:
                 self._hub.leave(waiter)

@@ -90,6 +90,7 @@ class ReportBatches:
         run = result.run_afterwards() or await self._store.run(report.run_id)
         if run is None:
             raise no_run(report.run_id)
+        await self._accounts.names.load((run.triggered_by,))
         return run
 
     async def complete_many(

@@ -73,6 +73,7 @@ class RunService:
         run, earlier = await self._store.run_with_attempts(run_id) or (None, [])
         if run is None or run.workspace != workspace or principal.agent not in (None, run.agent):
             raise no_run(run_id)
+        await self._accounts.names.load((run.triggered_by,))
         # Between two attempts, or cancelled there, the last attempt is among them already.
         if run.started_ms is None or (earlier and earlier[-1].attempt == run.attempt):
             return run, earlier
@@ -130,6 +131,7 @@ class RunService:
         )
         if not runs and agent not in (None, principal.agent) and principal is not LOCAL:
             await self._accounts.agent(workspace, agent)
+        await self._accounts.names.load(run.triggered_by for run in runs)
         return runs
 
     async def cancel(
@@ -299,6 +301,7 @@ class RunService:
         await self._accounts.authorize(principal, action, workspace, run.agent)
         if action != "read":
             check_not_internal(principal, run.job_name, ALERT_JOBS)
+        await self._accounts.names.load((run.triggered_by,))
         return run
 
     async def _end(

@@ -102,6 +102,8 @@ ADD_KEY: Final = f"""
     INSERT INTO keys ({KEY_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"""
 #: keys_hash
 KEY_BY_HASH: Final = f"SELECT {KEY_COLUMNS} FROM keys WHERE hash = $1"
+#: the primary key, once for each
+KEY_NAMES: Final = "SELECT id, name FROM keys WHERE id = ANY($1::text[])"
 #: keys_of_workspace: a range of it, in its order
 KEYS: Final = f"SELECT {KEY_COLUMNS} FROM keys WHERE workspace = $1 ORDER BY created_at, id"
 #: keys_of_workspace: a range of it, in its order
@@ -271,6 +273,12 @@ async def key_by_hash(session: SqlSession, hash: bytes) -> KeyRow | None:
     """Return the key with that hash."""
     row = await session.row(KEY_BY_HASH, hash)
     return None if row is None else KeyRow(*row)
+
+
+async def key_names(session: SqlSession, ids: Sequence[str]) -> dict[str, str]:
+    """Return the names of these keys by id, revoked ones included."""
+    rows = await session.rows(KEY_NAMES, ids)
+    return {row[0]: row[1] for row in rows}
 
 
 async def keys(session: SqlSession, workspace: str | None) -> list[KeyRow]:

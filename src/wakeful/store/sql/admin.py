@@ -290,6 +290,10 @@ class SqlAdmin(SqlBase):
         """Return the key with that hash, expired and revoked ones included."""
         return await self._read(accounts.key_by_hash, hash)
 
+    async def key_names(self, ids: Sequence[str]) -> dict[str, str]:
+        """Return the names of these keys by id, expired and revoked ones included."""
+        return await self._read(accounts.key_names, ids)
+
     async def keys(self, workspace: str | None) -> list[KeyRow]:
         """Return the keys of a workspace, oldest first; None: all keys."""
         return await self._read(accounts.keys, workspace)
