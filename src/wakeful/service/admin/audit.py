@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import chain
 from typing import Final, NamedTuple
 
 from wakeful.errors import InvalidArgument
@@ -86,7 +87,8 @@ class AuditService:
         found = await self._store.audit_page(
             workspace, only, before=before, limit=limit, considered=_CONSIDERED
         )
-        await self._accounts.names.load(row.actor for row in found.rows)
+        keys = (f"key:{row.subject}" for row in found.rows if row.action.startswith("key."))
+        await self._accounts.names.load(chain((row.actor for row in found.rows), keys))
         return found
 
     async def verify(
