@@ -252,7 +252,7 @@ OTHER: Final = (
 #: What a response adds to a document. A document that was read may be sent back: these are ignored.
 RESPONSE_ONLY: Final = (
     "id", "workspace", "disabledReason", "nextAt", "nextAtMs", "explain", "runCount", "failures", "revision",
-    "createdAt", "createdBy", "origin", "depth", "updatedAt", "nextTicks", "spent", "pauseNote",
-    "pausedUntil", "lastRuns", "warnings", "scheduleOrigin", "scheduleId", "hook",
+    "createdAt", "createdBy", "createdByName", "origin", "depth", "updatedAt", "nextTicks", "spent",
+    "pauseNote", "pausedUntil", "lastRuns", "warnings", "scheduleOrigin", "scheduleId", "hook",
     "precheckState",
 )  # fmt: skip
