@@ -2,6 +2,9 @@
 
 A driver or framework is recognized among those that the program has imported; none is imported here. What
 SQLAlchemy and Django wrap is unwrapped to the connection of the driver.
+
+A call is planned on the event loop of the scheduler and written on the connection of the caller, in its
+thread or event loop: `run_async` and `run_blocking` execute each step of a call where it belongs.
 """
 
 from __future__ import annotations
@@ -9,11 +12,14 @@ from __future__ import annotations
 import re
 import sqlite3
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.store.caller_transaction import Sql, Step
+from wakeful.store.sqlite.connection import run_to_end
+
+T = TypeVar("T")
 
 #: Executes a step where the connection lives.
 Execute: TypeAlias = Callable[[Step], Any]
@@ -33,7 +39,67 @@ _OTHER_KIND: Final = "connection: it is one of {given}, and the database of this
 _NAMES: Final = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
 
 
-def open_connection(connection: object, kind: str) -> Execute:
+class AtHome(NamedTuple):
+    """A step on the event loop of the scheduler."""
+
+    call: Callable[[], Coroutine[Any, Any, Any]]
+
+
+#: A call that awaits only steps.
+Steps: TypeAlias = Callable[[], Coroutine[Any, Any, T]]
+
+
+async def run_async(
+    run_at_home: Callable[[Callable[[], Coroutine[Any, Any, Any]]], Awaitable[Any]],
+    kind: str,
+    connection: object,
+    call: Steps[T],
+) -> T:
+    """Return the result of a call that uses a connection in this event loop."""
+    execute = await _open_async_connection(connection, kind)
+
+    async def perform(step: AtHome | Step) -> Any:
+        return await (run_at_home(step.call) if isinstance(step, AtHome) else execute(step))
+
+    return await _perform_steps(call(), perform)
+
+
+def run_blocking(
+    run_at_home: Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any],
+    kind: str,
+    connection: object,
+    call: Steps[T],
+) -> T:
+    """Return the result of a call that uses a connection of this thread."""
+    execute = _open_connection(connection, kind)
+
+    async def perform(step: AtHome | Step) -> Any:
+        return run_at_home(step.call) if isinstance(step, AtHome) else execute(step)
+
+    return run_to_end(_perform_steps(call(), perform))
+
+
+async def _perform_steps(
+    call: Coroutine[Any, Any, T], perform: Callable[[AtHome | Step], Awaitable[Any]]
+) -> T:
+    try:
+        step = call.send(None)
+        while True:
+            try:
+                result = await perform(step)
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                undoes = isinstance(step, Sql) and step.undoes
+                step = call.send([]) if undoes else call.throw(_translate_error(error))
+            else:
+                step = call.send(result)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+
+
+def _open_connection(connection: object, kind: str) -> Execute:
     """Return what executes steps on a connection that blocks; `kind` is the database of the store."""
     found = _unwrap(connection)
     if _is_a(found, "asyncpg", "Connection") or _is_a(found, "psycopg", "AsyncConnection"):
@@ -54,7 +120,7 @@ def open_connection(connection: object, kind: str) -> Execute:
     raise InvalidArgument(f"connection: a {type(connection).__name__} cannot be used here; give {_KNOWN}")
 
 
-async def open_async_connection(connection: object, kind: str) -> ExecuteAsync:
+async def _open_async_connection(connection: object, kind: str) -> ExecuteAsync:
     """Return what executes steps on a connection in this event loop."""
     found = await _unwrap_async(connection)
     if isinstance(found, sqlite3.Connection):
@@ -124,7 +190,7 @@ async def _unwrap_async(connection: object) -> Any:
     return found
 
 
-def translate_error(error: BaseException) -> BaseException:
+def _translate_error(error: BaseException) -> BaseException:
     """Return a clearer error for a transaction that had failed before the call; others stay as they are."""
     failed = getattr(error, "sqlstate", None) == _IN_FAILED_TRANSACTION
     return FailedPrecondition(_FAILED) if failed else error

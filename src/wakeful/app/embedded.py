@@ -17,12 +17,14 @@ from wakeful.app.admin import Incidents, Suggestions
 from wakeful.app.agent_runtime import AgentRuntime
 from wakeful.app.agents import Agents
 from wakeful.app.arguments import AppArguments, engine_config, job_defaults
+from wakeful.app.calls import Task, is_defined_again, slug_of
 from wakeful.app.home import NOT_STARTED, Done, Home, call_at_exit, running_loop
 from wakeful.app.jobs import Jobs
 from wakeful.app.launchers import build_launchers, connect_services
 from wakeful.app.overrides import overrides
 from wakeful.app.runs import Runs
-from wakeful.app.tasks import Enqueued, SyncMethods, Task, Tasks, is_defined_again, slug_of
+from wakeful.app.sync import SyncMethods
+from wakeful.app.tasks import Enqueued, Tasks
 from wakeful.client.portal import Portal
 from wakeful.client.scheduler import Scheduler
 from wakeful.deliver.deliverer import Deliverer
@@ -319,7 +321,7 @@ class Wakeful:
         """
         if running_loop() is None:
             raise FailedPrecondition("`app.enqueue` needs `await`; in a sync function use `app.sync.enqueue`")
-        return self._tasks.prepare(function, args, kwargs)
+        return Enqueued(self._tasks, self._tasks.prepare(function, args, kwargs))
 
     @property
     def functions(self) -> FunctionLauncher:

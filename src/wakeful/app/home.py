@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final, TypeVar, cast
 
+from wakeful.app.caller_connection import run_async, run_blocking
 from wakeful.client.portal import Portal
 from wakeful.errors import FailedPrecondition, WakefulError
 from wakeful.logs import get_logger
@@ -107,9 +108,21 @@ class Home:
 class HomePortal(Portal):
     """Blocking calls to a scheduler from any thread and any event loop but its own."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, kind: str) -> None:
         super().__init__(_do_nothing)
         self._home = home
+        #: the database: `sqlite` or `postgresql`
+        self.kind = kind
+
+    def call_method(
+        self, method: Callable[..., Coroutine[object, object, R]], *args: Any, **kwargs: Any
+    ) -> R:
+        """Return the result of a method of a part; with `connection`, it is called on this thread."""
+        connection, part = kwargs.get("connection"), getattr(method, "__self__", None)
+        if connection is None:
+            return super().call_method(method, *args, **kwargs)
+        call: Callable[..., Coroutine[object, object, R]] = inspect.unwrap(method)
+        return run_blocking(self.run, self.kind, connection, lambda: call(part, *args, **kwargs))
 
     def _require_loop(self) -> asyncio.AbstractEventLoop:
         if self._home.is_here:
@@ -175,9 +188,11 @@ def _run_at_home(name: str, method: Callable[..., Coroutine[object, object, R]])
             raise FailedPrecondition(
                 f"`app.{name}` needs `await` in an async function; in a sync function use `app.sync.{name}`"
             )
-        if kwargs.get("connection") is not None:  # it is used where the caller runs
-            return method(self, *args, **kwargs)
-        return cast(Home, self._home).run(lambda: method(self, *args, **kwargs))
+        home, connection = cast(Home, self._home), kwargs.get("connection")
+        if connection is None:
+            return home.run(lambda: method(self, *args, **kwargs))
+        kind = self._services.store.kind
+        return run_async(home.run, kind, connection, lambda: method(self, *args, **kwargs))
 
     return call
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal, TypeVar, Unpack, overload
 
 from wakeful.app.home import Home, at_home
-from wakeful.app.in_transaction import CallSteps, plan_and_write, run_async
+from wakeful.app.in_transaction import plan_and_write
 from wakeful.client.jobs import CreatedJobs, log_warnings
 from wakeful.client.jobs import Jobs as ClientJobs
 from wakeful.job.policy import Overlap
@@ -17,14 +17,11 @@ from wakeful.model import BulkResult, Hook, Job, OverlapPolicy, Page, Revision, 
 from wakeful.model.codec import from_json
 from wakeful.model.job_fields import JobFields, JobPatch, JsonLike
 from wakeful.service.auth.access import LOCAL
-from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.job_query import JobQuery, JobSelection, read_label_filter, read_selection
 from wakeful.service.jobs.jobs import JobService
 from wakeful.service.model_mapping import job_from_record, job_from_saved, page_of_runs, run_from_view
 from wakeful.service.serializers import REVISIONS, serialize_bulk_result, serialize_hook
 from wakeful.service.services import Services
-from wakeful.store.caller_transaction import PlanningStore
-from wakeful.store.rows import RunView
 from wakeful.values.json_value import Json, camel
 
 T = TypeVar("T")
@@ -50,9 +47,8 @@ class Jobs(ClientJobs):
     async def create(
         self, name: str, *, connection: object | None = None, **fields: Unpack[JobFields]
     ) -> Job:
-        if connection is not None:
-            return await self._in_transaction(connection, self._create_steps(name, fields))
-        saved = await self._service.create(LOCAL, *self._where, _document(name, fields))
+        document = _document(name, fields)
+        saved = await self._perform(connection, name, lambda jobs: jobs.create(LOCAL, *self._where, document))
         return log_warnings(job_from_saved(saved))
 
     async def create_many(self, documents: Iterable[Mapping[str, object]]) -> Sequence[Job]:
@@ -66,44 +62,25 @@ class Jobs(ClientJobs):
     async def upsert(
         self, name: str, *, connection: object | None = None, **fields: Unpack[JobFields]
     ) -> Job:
-        if connection is not None:
-            return await self._in_transaction(connection, self._create_steps(name, fields, upsert=True))
-        saved = await self._service.upsert(LOCAL, *self._where, _document(name, fields))
-        return log_warnings(job_from_saved(saved))
-
-    async def _in_transaction(self, connection: object, steps: CallSteps[T]) -> T:
-        return await run_async(self._home, self._services.store.kind, connection, steps)
-
-    def _create_steps(
-        self, name: str, fields: Mapping[str, object], *, upsert: bool = False
-    ) -> CallSteps[Job]:
-        """Create a job in the transaction of the caller; with `upsert`, unless it exists as it is."""
         document = _document(name, fields)
-
-        async def plan(jobs: JobService, _store: PlanningStore) -> SaveResult:
-            save = jobs.upsert if upsert else jobs.create
-            return await save(LOCAL, *self._where, document)
-
-        key = (*self._where, name)
-        saved = yield from plan_and_write(self._services, plan, key, look_first=upsert)
+        saved = await self._perform(
+            connection, name, lambda jobs: jobs.upsert(LOCAL, *self._where, document), look_first=True
+        )
         return log_warnings(job_from_saved(saved))
 
-    def _run_steps(
+    async def _perform(
         self,
+        connection: object | None,
         name: str,
-        mode: Literal["force", "due"],
-        payload: JsonLike,
-        overlap_policy: OverlapPolicy | Overlap | None,
-    ) -> CallSteps[Run | None]:
-        """Run a job in the transaction of the caller."""
-
-        async def plan(jobs: JobService, _store: PlanningStore) -> RunView | None:
-            return await jobs.trigger(
-                LOCAL, *self._where, name, mode=mode, payload=payload, overlap=overlap_policy
-            )
-
-        run = yield from plan_and_write(self._services, plan, (*self._where, name))
-        return None if run is None else run_from_view(run)
+        call: Callable[[JobService], Awaitable[T]],
+        *,
+        look_first: bool = False,
+    ) -> T:
+        """Call the service of jobs; with a connection, in the transaction that the caller has begun on it."""
+        if connection is None:
+            return await call(self._service)
+        key = (*self._where, name)
+        return await plan_and_write(self._services, lambda jobs, _: call(jobs), key, look_first=look_first)
 
     async def dry_run(self, name: str, **fields: Unpack[JobFields]) -> None:
         await self._service.upsert(LOCAL, *self._where, _document(name, fields), dry_run=True)
@@ -274,12 +251,12 @@ class Jobs(ClientJobs):
         overlap_policy: OverlapPolicy | Overlap | None = None,
         connection: object | None = None,
     ) -> Run | None:
-        if connection is not None:
-            return await self._in_transaction(
-                connection, self._run_steps(name, mode, payload, overlap_policy)
-            )
-        run = await self._service.trigger(
-            LOCAL, *self._where, name, mode=mode, payload=payload, overlap=overlap_policy
+        run = await self._perform(
+            connection,
+            name,
+            lambda jobs: jobs.trigger(
+                LOCAL, *self._where, name, mode=mode, payload=payload, overlap=overlap_policy
+            ),
         )
         return None if run is None else run_from_view(run)
 

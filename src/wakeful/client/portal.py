@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
-from typing import Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from wakeful.errors import FailedPrecondition
 
@@ -75,6 +75,12 @@ class Portal:
     def run(self, call: Callable[[], Coroutine[object, object, R]]) -> R:
         """Return the result of an async method, which is called on the loop."""
         return self.call(_await(call))
+
+    def call_method(
+        self, method: Callable[P, Coroutine[object, object, R]], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Return the result of a method of the async client with these arguments."""
+        return self.run(lambda: method(*args, **kwargs))
 
     def each(self, items: AsyncGenerator[T, None], timeout: float | None = None) -> Iterator[T]:
         """Yield the items of an async generator. After `timeout` seconds raise TimeoutError."""
@@ -168,7 +174,10 @@ async def _next(items: AsyncGenerator[T, None]) -> T:
 class Through(Protocol[A_co]):
     """An object of the async client, and the portal to its loop."""
 
-    portal: Portal
+    @property
+    def portal(self) -> Portal:
+        """The portal."""
+        ...
 
     @property
     def inner(self) -> A_co:
@@ -176,30 +185,16 @@ class Through(Protocol[A_co]):
         ...
 
 
-class Blocking(Generic[A, P, R]):
-    """A method that blocks until an async method returns."""
-
-    def __init__(self, method: Callable[Concatenate[A, P], Coroutine[object, object, R]]) -> None:
-        self.method = method
-        self.__doc__ = inspect.getdoc(method)
-
-    @overload
-    def __get__(self, instance: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, instance: Through[A], owner: type) -> Callable[P, R]: ...
-    def __get__(self, instance: Through[A] | None, owner: type) -> Self | Callable[P, R]:
-        if instance is None:
-            return self
-        portal = instance.portal
-        method: Callable[P, Coroutine[object, object, R]] = getattr(instance.inner, self.method.__name__)
-
-        @functools.wraps(self.method)
-        def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            return portal.run(lambda: method(*args, **kwargs))
-
-        return call
-
-
-def blocking(method: Callable[Concatenate[A, P], Coroutine[object, object, R]]) -> Blocking[A, P, R]:
+def blocking(
+    method: Callable[Concatenate[A, P], Coroutine[object, object, R]],
+) -> Callable[Concatenate[Through[A], P], R]:
     """Return the blocking form of an async method."""
-    return Blocking(method)
+    name = method.__name__
+
+    @functools.wraps(method)
+    def call(through: Through[A], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        found: Callable[P, Coroutine[object, object, R]] = getattr(through.inner, name)
+        return through.portal.call_method(found, *args, **kwargs)
+
+    call.__doc__ = inspect.getdoc(method)
+    return call

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import builtins
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast, overload
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from wakeful.client import admin, jobs, runs
-from wakeful.client.instances import EventLike, SignalLike
 from wakeful.client.portal import Portal, blocking
-from wakeful.job.policy import Overlap
-from wakeful.model import AgentInfo, InstanceInfo, OverlapPolicy, Run
-
-if TYPE_CHECKING:
-    from wakeful.model.job_fields import JsonLike
+from wakeful.model import Run
 
 A = TypeVar("A")
 
@@ -52,44 +46,12 @@ class Jobs(SyncPart[jobs.Jobs]):
     get_hook = blocking(jobs.Jobs.get_hook)
     delete_hook = blocking(jobs.Jobs.delete_hook)
     runs = blocking(jobs.Jobs.runs)
+    run = blocking(jobs.Jobs.run)
     backfill = blocking(jobs.Jobs.backfill)
 
     def of(self, agent: str, workspace: str | None = None) -> Jobs:
         """Return the jobs of another agent."""
         return Jobs(self.portal, self.inner.of(agent, workspace))
-
-    @overload
-    def run(
-        self,
-        name: str,
-        *,
-        mode: Literal["force"] = "force",
-        payload: JsonLike = None,
-        overlap_policy: OverlapPolicy | Overlap | None = None,
-    ) -> Run: ...
-    @overload
-    def run(
-        self,
-        name: str,
-        *,
-        mode: Literal["due"],
-        payload: JsonLike = None,
-        overlap_policy: OverlapPolicy | Overlap | None = None,
-    ) -> Run | None: ...
-    def run(
-        self,
-        name: str,
-        *,
-        mode: Literal["force", "due"] = "force",
-        payload: JsonLike = None,
-        overlap_policy: OverlapPolicy | Overlap | None = None,
-    ) -> Run | None:
-        """Run a job now; with `mode="due"`, only if a tick is due, else None."""
-        return self.portal.run(
-            lambda: self.inner.run(
-                name, mode=cast(Literal["due"], mode), payload=payload, overlap_policy=overlap_policy
-            )
-        )
 
 
 class Runs(SyncPart[runs.Runs]):
@@ -138,7 +100,9 @@ class Runs(SyncPart[runs.Runs]):
 class Agents(SyncPart[admin.Agents]):
     """The agents of a workspace: `client.agents`."""
 
+    list = blocking(admin.Agents.list)
     get = blocking(admin.Agents.get)
+    send = blocking(admin.Agents.send)
     put = blocking(admin.Agents.put)
     update = blocking(admin.Agents.update)
     rotate_secret = blocking(admin.Agents.rotate_secret)
@@ -158,24 +122,6 @@ class Agents(SyncPart[admin.Agents]):
     state = blocking(admin.Agents.state)
     instance = blocking(admin.Agents.instance)
     instances = blocking(admin.Agents.instances)
-
-    @overload
-    def list(self) -> builtins.list[AgentInfo]: ...
-    @overload
-    def list(self, name: str) -> builtins.list[InstanceInfo]: ...
-    def list(self, name: str | None = None) -> builtins.list[AgentInfo] | builtins.list[InstanceInfo]:
-        """Return all agents, by name; with the `name` of an agent, all its instances."""
-        if name is None:
-            return self.portal.run(lambda: self.inner.list())
-        return self.portal.run(lambda: self.inner.list(name))
-
-    @overload
-    def send(self, name: str, id: str, signal: SignalLike) -> Run: ...
-    @overload
-    def send(self, name: str, id: str, signal: Sequence[EventLike]) -> builtins.list[Run]: ...
-    def send(self, name: str, id: str, signal: SignalLike | Sequence[EventLike]) -> Run | builtins.list[Run]:
-        """Send a signal to an instance, or several at once; return its run, or their runs."""
-        return self.portal.run(lambda: self.inner.send(name, id, cast(SignalLike, signal)))
 
 
 class Incidents(SyncPart[admin.Incidents]):

@@ -2,13 +2,14 @@
 
 They are planned first, with reads on the connections of the store (`PlanningStore`), and then written on the
 connection of the caller. That connection may block or be awaited, and belongs to another thread or event
-loop. So what is done with it is a generator of steps: whoever drives it executes each step where the
+loop. So what is done with it is a coroutine that awaits steps: whoever drives it executes each step where the
 connection lives, and sends the result back.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import types
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Concatenate, Final, NamedTuple, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar
 
@@ -47,7 +48,13 @@ class Sql(NamedTuple):
 
 #: A statement, which returns rows; or, for SQLite, a function of the connection.
 Step: TypeAlias = Sql | Callable[[sqlite3.Connection], Any]
-Steps: TypeAlias = Generator[Step, Any, T]
+
+
+@types.coroutine
+def perform(step: T) -> Generator[T, Any, Any]:
+    """Have a step executed where it belongs, and return its result."""
+    return (yield step)
+
 
 #: Workspace, agent and name of a job.
 JobKey: TypeAlias = tuple[str, str, str]
@@ -75,7 +82,7 @@ PlannedWrite: TypeAlias = PlannedRun | PlannedJob
 
 
 class CallerTransaction(Protocol):
-    """What a store does on the connection of the caller."""
+    """What a store does on the connection of the caller: `check`, `find_job` and `write` await only steps."""
 
     #: Whether other connections can write while the transaction of the caller is open.
     allows_other_writers: bool
@@ -93,15 +100,15 @@ class CallerTransaction(Protocol):
         """Check, on a connection of the store, what `write` does not."""
         ...
 
-    def check(self) -> Steps[bool]:
+    async def check(self) -> bool:
         """Return whether the connection is one to the database of the store; raise if it cannot be used."""
         ...
 
-    def find_job(self, key: JobKey) -> Steps[JobRow | None]:
+    async def find_job(self, key: JobKey) -> JobRow | None:
         """Return a job as the transaction sees it; its name may be its id."""
         ...
 
-    def write(self, planned: Sequence[PlannedWrite]) -> Steps[None]:
+    async def write(self, planned: Sequence[PlannedWrite]) -> None:
         """Write what is planned. After an error the transaction is as before."""
         ...
 

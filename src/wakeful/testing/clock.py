@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
+from wakeful.app.calls import read_ms
 from wakeful.app.home import Done
-from wakeful.app.tasks import read_ms
 from wakeful.errors import FailedPrecondition, InvalidArgument
 
 

@@ -21,9 +21,9 @@ from typing import Any, Final, Protocol, Self
 from urllib.parse import urlsplit
 
 from wakeful.app.arguments import engine_config
+from wakeful.app.calls import read_ms
 from wakeful.app.embedded import Wakeful
 from wakeful.app.home import Done, running_loop
-from wakeful.app.tasks import read_ms
 from wakeful.client.instances import SignalLike
 from wakeful.client.portal import Portal, blocking
 from wakeful.engine.engine import EngineConfig

@@ -20,7 +20,6 @@ from tests.support.api_client import served
 from tests.support.waiting import PATIENCE
 from wakeful import AsyncClient, Client, FailedPrecondition, Function, NotFound, Permanent, Run, Unavailable
 from wakeful.client import sync
-from wakeful.client.portal import Blocking
 
 T = TypeVar("T")
 Program = Callable[[Callable[[Client], T]], "asyncio.Future[T]"]
@@ -188,8 +187,7 @@ def test_the_sync_client_mirrors_the_async_client(blocking: type, inner: type):
         method = getattr(inner, name)
         assert inspect.getdoc(getattr(blocking, name)), f"{name} says what it does"
         if callable(method):
-            own = getattr(blocking, name)
-            parameters = _parameters(own.method if isinstance(own, Blocking) else own)
+            parameters = _parameters(getattr(blocking, name))
             if (blocking, name) == (sync.Runs, "wait"):  # the async one takes `asyncio.timeout`
                 del parameters["timeout"]
             assert parameters == _parameters(method), name

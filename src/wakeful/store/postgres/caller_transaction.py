@@ -11,20 +11,21 @@ nor the row of the job of a run beyond `FOR KEY SHARE`, which excludes a deletio
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from wakeful.errors import AlreadyExists, FailedPrecondition, NotFound
 from wakeful.run.conversations import job_session
 from wakeful.run.run import NewRun, RunDetails
 from wakeful.store.accounts import AgentChanged
 from wakeful.store.audit import AuditEntry
-from wakeful.store.caller_transaction import JobKey, PlannedJob, PlannedRun, PlannedWrite, Sql, Steps
+from wakeful.store.caller_transaction import JobKey, PlannedJob, PlannedRun, PlannedWrite, Sql, perform
 from wakeful.store.columns import column_name
 from wakeful.store.idempotency import ABANDONED_MS, KEPT_MS, Keyed, StoredResponse, conflict
 from wakeful.store.postgres.jobs import check_quotas
-from wakeful.store.postgres.statements import LIVE_COLUMNS, NEW_JOB_COLUMNS, NEW_RUN_COLUMNS
+from wakeful.store.postgres.statements import insert_cursors_from, insert_jobs_from, insert_runs_from
 from wakeful.store.row_mapping import view_of_new_run
 from wakeful.store.rows import JobRow, RunView
 from wakeful.values.clock import Clock
@@ -33,8 +34,6 @@ from wakeful.values.stored_text import clean_text
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, Pool
-
-T = TypeVar("T")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 #: Fields that end in `_ms` and are no instants.
@@ -55,28 +54,24 @@ _WAITING: Final = "workspace, actor, action, subject, details, address, agent, j
 _WAITING_TYPES: Final = """
             workspace text, actor text, action text, subject text, details text, address text, agent text,
             jobs integer"""
+_RUN: Final = "held CROSS JOIN json_populate_record(NULL::{schema}.run_record, $1::text::json)"
+_DETAILS: Final = {
+    "session": "$4::text",
+    "depth": "$5::text::integer",
+    "context": "$6::text",
+    "chain_length": "$7::text::integer",
+}
 #: the primary key of jobs. Returns no row if the job does not exist. The snapshot of a transaction with a
 #: higher isolation level may be older than a job that was saved for this call
 ADD_RUN: Final = f"""
     WITH locked AS MATERIALIZED (
         SELECT id FROM {{schema}}.jobs WHERE id = $2::text::uuid AND deleted_at IS NULL FOR KEY SHARE),
-    held AS (
+    held (held_id) AS (
         SELECT id FROM locked
         UNION ALL
         SELECT $2::text::uuid WHERE current_setting('transaction_isolation') <> 'read committed'
             AND NOT EXISTS (SELECT FROM {{schema}}.jobs WHERE id = $2::text::uuid)),
-    inserted AS (
-        INSERT INTO {{schema}}.runs ({NEW_RUN_COLUMNS}, is_pull, claim_deadline, created_at, session, depth,
-            context, chain_length)
-        SELECT {", ".join(f"g.{name}" for name in NEW_RUN_COLUMNS.split(", "))},
-            g.claim_timeout_ms IS NOT NULL, g.due_at + g.claim_timeout_ms * interval '1 ms',
-            $3::text::timestamptz, $4::text, $5::text::integer, $6::text, $7::text::integer
-        FROM held CROSS JOIN json_populate_record(NULL::{{schema}}.run_record, $1::text::json) g
-        RETURNING id, job_id, state, worker, lane, serial, trigger = 'schedule', scheduled_at, due_at,
-            claim_deadline, workspace, agent, is_pull, requires, requires_version),
-    alive AS (
-        INSERT INTO {{schema}}.live_runs ({LIVE_COLUMNS})
-        SELECT * FROM inserted WHERE state IN ('pending', 'retrying', 'running')),
+    {insert_runs_from(_RUN, "$3::text::timestamptz", "{schema}.", _DETAILS)},
     recorded AS (
         INSERT INTO {{schema}}.audit_waiting ({_WAITING})
         SELECT e.* FROM inserted CROSS JOIN json_to_recordset($8::text::json) e ({_WAITING_TYPES}))
@@ -95,12 +90,8 @@ ADD_AGENT: Final = """
 _JOB_VALUES: Final = "json_populate_record(NULL::{schema}.job_values, $1::text::json)"
 #: jobs_name leaves out a name that is taken; the primary keys of sessions and their history
 ADD_JOB: Final = f"""
-    WITH made AS (
-        INSERT INTO {{schema}}.jobs ({NEW_JOB_COLUMNS}) SELECT {NEW_JOB_COLUMNS} FROM {_JOB_VALUES}
-        ON CONFLICT DO NOTHING RETURNING id),
-    planned AS (
-        INSERT INTO {{schema}}.cursors (job_id, next_at, wake_at, run_count)
-        SELECT m.id, g.next_at, g.wake_at, g.run_count FROM made m CROSS JOIN {_JOB_VALUES} g),
+    WITH made AS ({insert_jobs_from(_JOB_VALUES, "{schema}.")} ON CONFLICT DO NOTHING RETURNING id),
+    planned AS ({insert_cursors_from(f"{_JOB_VALUES} WHERE EXISTS (SELECT FROM made)", "{schema}.")}),
     noted AS (
         INSERT INTO {{schema}}.changes (at, kind, count, items)
         SELECT $2::text::timestamptz, 'job.changed', 1, $3::text FROM made),
@@ -160,8 +151,9 @@ class PostgresCallerTransaction:
     def _schema(self) -> str:
         return self._pool.address.schema
 
-    def _sql(self, text: str, *args: str | None) -> Sql:
-        return Sql(text.replace("{schema}", f'"{self._schema}"'), args)
+    async def _fetch(self, text: str, *args: str | None) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = await perform(Sql(text.replace("{schema}", f'"{self._schema}"'), args))
+        return rows
 
     async def prepare(self) -> None:
         """Read the identity of the database."""
@@ -184,9 +176,9 @@ class PostgresCallerTransaction:
             if isinstance(each, PlannedJob) and each.allowance is not None:
                 await self._pool.read(check_quotas, self._clock.now_ms(), [each.row], each.allowance)
 
-    def check(self) -> Steps[bool]:
+    async def check(self) -> bool:
         """Return whether the connection is one to the same database. Raise if its role may not write."""
-        ((*identity, may_write, role),) = yield self._sql(IDENTITY, self._schema)
+        ((*identity, may_write, role),) = await self._fetch(IDENTITY, self._schema)
         if DatabaseIdentity(*identity) != self._own:
             return False
         if may_write != "yes":
@@ -196,28 +188,26 @@ class PostgresCallerTransaction:
             )
         return True
 
-    def find_job(self, key: JobKey) -> Steps[JobRow | None]:
+    async def find_job(self, key: JobKey) -> JobRow | None:
         """Return a job as the transaction sees it."""
-        rows = yield self._sql(FIND_JOB_BY_ID if is_id(key[2]) else FIND_JOB, *key)
+        rows = await self._fetch(FIND_JOB_BY_ID if is_id(key[2]) else FIND_JOB, *key)
         return _read_job(json.loads(rows[0][0])) if rows else None
 
-    def write(self, planned: Sequence[PlannedWrite]) -> Steps[None]:
+    async def write(self, planned: Sequence[PlannedWrite]) -> None:
         """Write what is planned, in a savepoint."""
-        yield from in_savepoint(self._write(planned))
+        async with _savepoint():
+            for each in planned:
+                if isinstance(each, PlannedJob):
+                    await self._create_job(each)
+                else:
+                    await self._add_run(each)
 
-    def _write(self, planned: Sequence[PlannedWrite]) -> Steps[None]:
-        for each in planned:
-            if isinstance(each, PlannedJob):
-                yield from self._create_job(each)
-            else:
-                yield from self._add_run(each)
-
-    def _add_run(self, planned: PlannedRun) -> Steps[None]:
+    async def _add_run(self, planned: PlannedRun) -> None:
         run, now_ms = planned.run, self._clock.now_ms()
         if planned.keyed is not None:
-            yield from self._claim_key(planned.keyed, [view_of_new_run(run, now_ms)], now_ms)
+            await self._claim_key(planned.keyed, [view_of_new_run(run, now_ms)], now_ms)
         details = run.details or RunDetails()
-        added = yield self._sql(
+        added = await self._fetch(
             ADD_RUN,
             write_row(run, NewRun._fields[: NewRun._fields.index("details")]),
             run.job_id,
@@ -232,7 +222,7 @@ class PostgresCallerTransaction:
         if not added:
             raise NotFound(f"no job '{run.job_name}': it was deleted; list the jobs to see their names")
 
-    def _create_job(self, planned: PlannedJob) -> Steps[None]:
+    async def _create_job(self, planned: PlannedJob) -> None:
         row, agent, now_ms = planned.row, planned.agent, self._clock.now_ms()
         inherited = (
             agent.target,
@@ -241,11 +231,11 @@ class PostgresCallerTransaction:
             _hex(agent.old_secret),
             _instant(agent.old_secret_until_ms),
         )
-        while not (held := (yield self._sql(HOLD_AGENT, row.workspace, row.agent, *inherited))):
-            yield self._sql(ADD_AGENT, row.workspace, row.agent, _instant(now_ms))
+        while not (held := (await self._fetch(HOLD_AGENT, row.workspace, row.agent, *inherited))):
+            await self._fetch(ADD_AGENT, row.workspace, row.agent, _instant(now_ms))
         if held[0][0] != "same":
             raise AgentChanged(row.agent)
-        made = yield self._sql(
+        made = await self._fetch(
             ADD_JOB,
             write_row(row, JobRow._fields),
             _instant(now_ms),
@@ -261,7 +251,7 @@ class PostgresCallerTransaction:
                 f"agent '{row.agent}' already has a job '{row.name}'; update that one, or choose another name"
             )
 
-    def _claim_key(self, keyed: Keyed[list[RunView]], views: list[RunView], now_ms: int) -> Steps[None]:
+    async def _claim_key(self, keyed: Keyed[list[RunView]], views: list[RunView], now_ms: int) -> None:
         """Write the key with its response, or raise AlreadyPerformed with that of an earlier call.
 
         Waits while another transaction holds the same key.
@@ -270,27 +260,27 @@ class PostgresCallerTransaction:
         limits = _instant(now_ms - KEPT_MS), _instant(now_ms - ABANDONED_MS)
         created = _instant(keyed.claim(now_ms).created_ms)
         claim = keyed.workspace, keyed.key, keyed.fingerprint, str(status), body, created
-        while not (yield self._sql(CLAIM_KEY, *claim, *limits)):
-            rows = yield self._sql(READ_KEY, keyed.workspace, keyed.key)
+        while not (await self._fetch(CLAIM_KEY, *claim, *limits)):
+            rows = await self._fetch(READ_KEY, keyed.workspace, keyed.key)
             for workspace, key, fingerprint, found_status, found_body in rows:
                 number = None if found_status is None else int(found_status)
                 found = StoredResponse(workspace, key, fingerprint, number, found_body, now_ms)
                 raise conflict(found, keyed.fingerprint)
 
 
-def in_savepoint(steps: Steps[T]) -> Steps[T]:
-    """Run steps in a savepoint: after an error, or a cancellation, the transaction is as before."""
-    yield Sql("SAVEPOINT wakeful")
+@asynccontextmanager
+async def _savepoint() -> AsyncIterator[None]:
+    """Write in a savepoint: after an error, or a cancellation, the transaction is as before."""
+    await perform(Sql("SAVEPOINT wakeful"))
     try:
-        result = yield from steps
+        yield
     except GeneratorExit:
         raise
     except BaseException:
-        yield Sql("ROLLBACK TO SAVEPOINT wakeful", undoes=True)
-        yield Sql("RELEASE SAVEPOINT wakeful", undoes=True)
+        await perform(Sql("ROLLBACK TO SAVEPOINT wakeful", undoes=True))
+        await perform(Sql("RELEASE SAVEPOINT wakeful", undoes=True))
         raise
-    yield Sql("RELEASE SAVEPOINT wakeful")
-    return result
+    await perform(Sql("RELEASE SAVEPOINT wakeful"))
 
 
 def _instant(ms: int | None) -> str | None:

@@ -10,7 +10,7 @@ order skip locked rows (`SKIP LOCKED`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from wakeful.job.job import AGENT_INACTIVE
@@ -100,18 +100,27 @@ LIVE_COLUMNS: Final = (
 )
 
 
-def _insert(on_conflict: str, before: str = "") -> str:
-    return f"""
-    WITH {before} inserted AS (
-        INSERT INTO runs ({NEW_RUN_COLUMNS}, is_pull, claim_deadline, created_at)
+def insert_runs_from(source: str, created_at: str, schema: str = "", more: Mapping[str, str] = {}) -> str:
+    """Return the parts `inserted` and `alive` of a statement that adds runs.
+
+    `source` has the columns of `NewRun`; `more` are other columns and their values.
+    """
+    columns = {"created_at": created_at, **more}
+    return f"""inserted AS (
+        INSERT INTO {schema}runs ({NEW_RUN_COLUMNS}, is_pull, claim_deadline, {", ".join(columns)})
         SELECT {NEW_RUN_COLUMNS}, claim_timeout_ms IS NOT NULL,
-            due_at + claim_timeout_ms * interval '1 ms', $2
-        FROM unnest($1::run_record[]) {on_conflict}
+            due_at + claim_timeout_ms * interval '1 ms', {", ".join(columns.values())}
+        FROM {source}
         RETURNING id, job_id, state, worker, lane, serial, trigger = 'schedule', scheduled_at, due_at,
             claim_deadline, workspace, agent, is_pull, requires, requires_version),
     alive AS (
-        INSERT INTO live_runs ({LIVE_COLUMNS})
+        INSERT INTO {schema}live_runs ({LIVE_COLUMNS})
         SELECT * FROM inserted WHERE state IN ('pending', 'retrying', 'running'))"""
+
+
+def _insert(on_conflict: str, before: str = "") -> str:
+    return f"""
+    WITH {before} {insert_runs_from(f"unnest($1::run_record[]) {on_conflict}", "$2")}"""
 
 
 _HOLD_JOBS: Final = new_runs.HOLD_JOBS.replace("$1", "$3")
@@ -705,15 +714,25 @@ _OF_JOB: Final = (
     "version", "updated_at", "pause_note", "pause_until", "decided_ticks",
 )  # fmt: skip
 #: the columns of a new job, without those of its cursor
-NEW_JOB_COLUMNS: Final = (
+_NEW_JOB_COLUMNS: Final = (
     f"id, workspace, created_at, created_by, instance_id, schedule_origin, schedule_id, {', '.join(_OF_JOB)}"
 )
-_NEW_JOBS: Final = (
-    f"INSERT INTO jobs ({NEW_JOB_COLUMNS}) SELECT {NEW_JOB_COLUMNS} FROM unnest($1::job_values[])"
-)
-_NEW_CURSORS: Final = """
-    INSERT INTO cursors (job_id, next_at, wake_at, run_count)
-    SELECT id, next_at, wake_at, run_count FROM unnest($1::job_values[])"""
+
+
+def insert_jobs_from(source: str, schema: str = "") -> str:
+    """Return the insert of jobs from a source with the type `job_values`."""
+    return f"INSERT INTO {schema}jobs ({_NEW_JOB_COLUMNS}) SELECT {_NEW_JOB_COLUMNS} FROM {source}"
+
+
+def insert_cursors_from(source: str, schema: str = "") -> str:
+    """Return the insert of their cursors from the same source."""
+    return f"""
+    INSERT INTO {schema}cursors (job_id, next_at, wake_at, run_count)
+    SELECT id, next_at, wake_at, run_count FROM {source}"""
+
+
+_NEW_JOBS: Final = insert_jobs_from("unnest($1::job_values[])")
+_NEW_CURSORS: Final = insert_cursors_from("unnest($1::job_values[])")
 #: jobs_name rejects a name that is taken
 CREATE_JOBS: Final = f"WITH made AS ({_NEW_JOBS}) {_NEW_CURSORS}"
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from wakeful.errors import AlreadyExists, FailedPrecondition, Unavailable
-from wakeful.store.caller_transaction import JobKey, PlannedJob, PlannedWrite, Steps
+from wakeful.store.caller_transaction import JobKey, PlannedJob, PlannedWrite, perform
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
@@ -60,9 +60,9 @@ class SqliteCallerTransaction:
     async def check_planned(self, planned: Sequence[PlannedWrite]) -> None:
         """Do nothing: all is checked in the transaction."""
 
-    def check(self) -> Steps[bool]:
+    async def check(self) -> bool:
         """Return whether the connection is one to the same file. Raise if it is in autocommit mode."""
-        same: bool = yield self._check
+        same: bool = await perform(self._check)
         return same
 
     def _check(self, db: sqlite3.Connection) -> bool:
@@ -82,7 +82,7 @@ class SqliteCallerTransaction:
                 db.execute(_LOCK)
         return True
 
-    def find_job(self, key: JobKey) -> Steps[JobRow | None]:
+    async def find_job(self, key: JobKey) -> JobRow | None:
         """Return a job as the transaction sees it."""
 
         def find(db: sqlite3.Connection) -> JobRow | None:
@@ -96,10 +96,10 @@ class SqliteCallerTransaction:
                     )
                 return run_to_end(job_reads.job(session, workspace, agent, name))
 
-        row: JobRow | None = yield find
+        row: JobRow | None = await perform(find)
         return row
 
-    def write(self, planned: Sequence[PlannedWrite]) -> Steps[None]:
+    async def write(self, planned: Sequence[PlannedWrite]) -> None:
         """Write what is planned, in a savepoint."""
 
         def write(db: sqlite3.Connection) -> None:
@@ -108,7 +108,7 @@ class SqliteCallerTransaction:
                 for each in planned:
                     run_to_end(_write(store, each))
 
-        yield write
+        await perform(write)
 
 
 async def _write(store: Store, planned: PlannedWrite) -> None:

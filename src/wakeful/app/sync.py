@@ -1,0 +1,84 @@
+"""The methods of a scheduler without `await`: `app.sync`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from wakeful.app.calls import Call, not_committed, read_result
+from wakeful.app.home import Home, HomePortal
+from wakeful.app.jobs import Jobs
+from wakeful.app.tasks import Tasks
+from wakeful.client import sync
+from wakeful.client.portal import Portal, blocking
+from wakeful.client.scheduler import Scheduler
+from wakeful.errors import NotFound
+from wakeful.model import Run
+
+# Outside of the class: inside, mypy expects the parameters of the methods of the client.
+_create = blocking(Jobs.create)
+_upsert = blocking(Jobs.upsert)
+_run = blocking(Jobs.run)
+
+
+class SyncJobs(sync.Jobs):
+    """The methods of `app.jobs` without `await`; some may be called in a transaction of the caller."""
+
+    inner: Jobs
+
+    create = _create
+    upsert = _upsert
+    run = _run
+
+    def __init__(self, portal: Portal, inner: Jobs) -> None:
+        super().__init__(portal, inner)
+
+    def of(self, agent: str, workspace: str | None = None) -> SyncJobs:
+        """Return the jobs of another agent."""
+        return SyncJobs(self.portal, self.inner.of(agent, workspace))
+
+
+class SyncMethods:
+    """The methods of a scheduler without `await`: `app.sync`."""
+
+    def __init__(self, app: Scheduler, tasks: Tasks, home: Home) -> None:
+        portal = HomePortal(home, tasks.kind)
+        #: create, change and run jobs
+        self.jobs = SyncJobs(portal, tasks.jobs)
+        #: read, stop, replay and complete runs
+        self.runs = sync.Runs(portal, app.runs)
+        #: create and change agents, send messages and signals to them, and manage their instances
+        self.agents = sync.Agents(portal, app.agents)
+        #: read and acknowledge incidents
+        self.incidents = sync.Incidents(portal, app.incidents)
+        #: read and decide suggestions
+        self.suggestions = sync.Suggestions(portal, app.suggestions)
+        self._tasks, self._portal = tasks, portal
+
+    def enqueue(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> SyncEnqueued:
+        """Call a function later, as `Wakeful.enqueue` does; the call is stored when this returns."""
+        call = self._tasks.prepare(function, args, kwargs)
+        run = self._portal.call_method(self._tasks.enqueue, call, connection=call.connection)
+        return SyncEnqueued(run, call, self.runs)
+
+
+class SyncEnqueued:
+    """An enqueued call of a function."""
+
+    def __init__(self, run: Run, call: Call, runs: sync.Runs) -> None:
+        #: its run
+        self.run = run
+        self._call = call
+        self._runs = runs
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Return what the function returns, once it has; TimeoutError after `timeout` seconds.
+
+        With `connection`, call it after the commit.
+        """
+        if self._call.connection is not None:
+            try:
+                self._runs.get(self.run.id)
+            except NotFound:
+                raise not_committed(self.run.job or "") from None
+        return read_result(self._runs.wait(self.run.id, timeout=timeout), self._call.task.function)
