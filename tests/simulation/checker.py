@@ -225,6 +225,7 @@ def _launches(journal: Journal, records: Records) -> list[str]:
     claimed: set[tuple[str, int, str | None]] = set()
     attempted: set[tuple[str, int]] = set()
     earlier: dict[str | None, list[Launched]] = defaultdict(list)
+    released = {(each.run_id, each.attempt) for each in records.attempts if each.error == "released"}
     steps = iter(records.steps)
     step = next(steps, None)
     for launch in journal.launches:
@@ -266,7 +267,8 @@ def _launches(journal: Journal, records: Records) -> list[str]:
             complaints += [
                 f"{what} was launched again, though it is not to start twice"
                 for other in earlier[run.job_id]
-                if other.run_id == run.id and other.end in ("crashed", None)
+                if other.run_id == run.id
+                and (other.end in ("crashed", None) or (run.id, other.attempt) in released)
             ]
         earlier[run.job_id] = [
             other

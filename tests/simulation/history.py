@@ -237,6 +237,8 @@ class History:
         step_ms = self.rng.choice((30, 100, 1000))
         while True:
             await self._wait(step_ms)
+            if self.rng.random() < 0.2:
+                await self._wait_for_lead()
             # While the clock is set back, a new schedule would collide with finished ticks.
             if self.world.clock.now_ms() < self.world.clock.high_ms:
                 continue
@@ -245,6 +247,14 @@ class History:
                 await self.rng.choice(deeds)(through)
             except (FailedPrecondition, NotFound) as error:
                 self.world.note(f"refused: {error.message}")
+
+    async def _wait_for_lead(self) -> None:
+        """Wait until the next tick is recorded, and does not start yet."""
+        (found,) = self.world.recorder.execute(
+            "SELECT min(next_at) FROM jobs WHERE next_at > ?", self.world.clock.now_ms()
+        )
+        if isinstance(found[0], int):
+            await self.world.until(found[0] - self.config.limits.lead_ms // 2)
 
     def _some_job(self) -> Life | None:
         """Return a job that may be changed: not one that ends by itself."""

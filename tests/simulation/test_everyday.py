@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -266,6 +267,22 @@ async def test_a_tick_recorded_ahead_starts_exactly_at_its_time(world: World):
     await world.sleep(3600)
     late = {launch.began_ms - run.scheduled_ms for launch, run in _with_runs(world, job)}
     assert late == {0}
+
+
+@simulated(odds=CALM)
+async def test_edits_after_a_tick_is_recorded_ahead_start_none_of_on_lost_fail_twice(world: World):
+    """The replica learns of the edit of another process only after it has started the tick."""
+    rules = Rules(on_lost="fail", overlap="allow")
+    job = await world.create("job", Plain(every_ms=10_000), rules, body=takes(15))
+    await world.start()
+    first_ms, lead_ms = job.eras[0].anchor_ms, world.config.limits.lead_ms
+    for tick in range(1, 7):
+        await world.until(first_ms + tick * 10_000 - lead_ms // 2)
+        await world.edit(job, rules=replace(rules, max_attempts=tick + 1))
+    await world.sleep(5)
+    await world.pause(job)
+    await world.sleep(60)
+    assert len({launch.run_id for launch in world.launches(job)}) == len(world.launches(job)) == 6
 
 
 def _with_runs(world: World, job):
