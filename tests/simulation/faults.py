@@ -47,7 +47,7 @@ class Odds:
 CALM = Odds()
 _WEIGHTY = (
     "plan", "take", "finish", "finish_and_take", "record_check", "rescue", "release", "give_back", "beat",
-    "send",
+    "send", "take_deliveries", "finish_deliveries",
 )  # fmt: skip
 
 
@@ -133,6 +133,8 @@ class CrashingStore:
             return bool(answer.runs)
         if name == "record_check":
             return bool(answer)
+        if name == "take_deliveries":
+            return bool(answer[0])
         return any(answer) if name == "finish_and_take" else isinstance(answer, set | list) and bool(answer)
 
     async def _way(self, fate: str | None) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -29,6 +29,7 @@ from tests.support.sqlite_files import fresh_file
 from wakeful.engine import history
 from wakeful.engine.engine import Engine, EngineConfig
 from wakeful.engine.launcher_registry import LauncherRegistry
+from wakeful.engine.loop import Loop
 from wakeful.engine.metrics import Metrics
 from wakeful.errors import Permanent, Unavailable
 from wakeful.launch.function import FunctionLauncher
@@ -98,7 +99,8 @@ class Replica:
             await self.store.open()
             hasten(self._inner)
             # The clock is steered only after the first response of the database.
-            engine = Engine(cast(Store, self.store), self.targets, self._world.config, Metrics(), ())
+            loops = self._world.new_loops(self)
+            engine = Engine(cast(Store, self.store), self.targets, self._world.config, Metrics(), loops)
             self.worker = engine.worker_name
             await engine.start()
             self._engine = engine
@@ -288,6 +290,10 @@ class World:
         if replica is not None:
             functions.register("body", replica.launched)
         return LauncherRegistry([functions])
+
+    def new_loops(self, replica: Replica) -> Sequence[Loop]:
+        """Return the loops that a replica runs besides those of the engine."""
+        return ()
 
     async def start(self, *, skew_ms: int = 0, odds: Odds | None = None) -> Replica:
         """Start a replica; it may have crashed when this returns."""
