@@ -132,6 +132,18 @@ async def test_a_response_expires_after_a_day(store: Store, clock: FalseClock) -
     assert await stored(store) == "later NoneType"
 
 
+@pytest.mark.parametrize("step_ms", [DAY - 60_000, -60_000, -DAY, -400 * DAY])
+async def test_a_clock_that_is_set_within_the_day_frees_no_key(
+    store: Store, clock: FalseClock, step_ms: int
+) -> None:
+    await store.create_jobs([asleep()], [_ENTRY], None, keyed())
+    for ms in (NOW + step_ms, NOW):
+        clock.ms = ms
+        with pytest.raises(AlreadyPerformed):
+            await store.create_jobs([asleep("b")], [_ENTRY], None, keyed())
+        assert await stored(store) == "done NoneType"
+
+
 async def test_an_abandoned_key_of_an_earlier_version_is_free_after_a_minute(
     store: Store, database: Database, clock: FalseClock
 ) -> None:

@@ -215,7 +215,8 @@ class IdempotencyService:
 
     def _open_reply(self, principal: Principal, stored: StoredResponse) -> Reply:
         if not stored.status:
-            is_recent = self._store.clock.now_ms() - stored.created_ms < ABANDONED_MS
+            # The time since may be negative: the clock was set back.
+            is_recent = abs(self._store.clock.now_ms() - stored.created_ms) < ABANDONED_MS
             raise InProgress if is_recent else ResponseLost
         text = stored.body
         if text.startswith(_SEALED):

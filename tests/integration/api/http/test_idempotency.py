@@ -121,14 +121,14 @@ async def test_a_response_without_a_body_is_stored(ask: ApiClient):
         assert ("idempotency-replayed" in reply.headers) is replayed
 
 
-class _Ahead:
-    """A clock one hour ahead of another."""
+class _SetClock:
+    """A clock that is one hour ahead of another, or so many."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, hours: int = 1) -> None:
+        self._clock, self._hours = clock, hours
 
     def now_ms(self) -> int:
-        return self._clock.now_ms() + 3_600_000
+        return self._clock.now_ms() + self._hours * 3_600_000
 
 
 @on_one_store
@@ -139,7 +139,7 @@ async def test_a_retry_gets_the_stored_response_even_if_it_would_be_rejected_now
     once = {**_JOB, "schedule": {"kind": "at", "atMs": at_ms}, "enabled": False}
     first = await ask("POST", JOBS, once, headers=_KEY)
     assert first.status == 201
-    monkeypatch.setattr(ask.app.store, "clock", _Ahead(ask.app.store.clock))
+    monkeypatch.setattr(ask.app.store, "clock", _SetClock(ask.app.store.clock))
     assert (await ask("POST", JOBS, {**once, "name": "b"})).status == 422
     again = await ask("POST", JOBS, once, headers=_KEY)
     assert (again.status, again.body) == (201, first.body)
@@ -291,10 +291,12 @@ async def test_a_request_whose_process_died_before_the_response_is_not_performed
     after = await ask.app.store.audit_head("default")
     again = await ask("POST", path, body, headers=_KEY)
     assert (again.status, again.headers["retry-after"]) == (409, "1")
-    monkeypatch.setattr(ask.app.store, "clock", _Ahead(ask.app.store.clock))
     assert ABANDONED_MS < 3_600_000
-    again = await ask("POST", path, body, headers=_KEY)
-    assert (again.status, "its response was kept" in again.body["detail"]) == (409, True)
+    clock = ask.app.store.clock
+    for hours in (1, -1, 23, -9_000):  # also if the clock was set back meanwhile
+        monkeypatch.setattr(ask.app.store, "clock", _SetClock(clock, hours))
+        again = await ask("POST", path, body, headers=_KEY)
+        assert (again.status, "its response was kept" in again.body["detail"]) == (409, True), hours
     assert await ask.app.store.audit_head("default") == after
 
 
