@@ -144,7 +144,7 @@ def _check(world: DeliveryWorld) -> None:
             assert arrived[str(body)] == 1, what
         if state == "failed":
             assert arrived[str(body)] == 0, what
-            assert refused[str(body)] <= attempts == ATTEMPTS, what
+            assert refused[str(body)] <= ATTEMPTS == attempts, what
 
 
 @pytest.mark.parametrize("seed", part(range(8)))
