@@ -60,9 +60,8 @@ _KINDS: Final = {"string": "str", "integer": "int", "boolean": "bool", "number":
 _HEADER: Final = '''from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
 
-from wakeful.client.connection import WorkspaceConnection, read_list, read_page
+from wakeful.client.connection import WorkspaceConnection, read_list
 from wakeful.client.fields import document, given_fields
 from wakeful.client.types import (
 {shapes}
@@ -137,7 +136,7 @@ def _method(verb: str, path: str, operation: Schema, schemas: Schema) -> Iterato
     if keywords:
         positional += ["*", *sorted(keywords, key=_is_optional)]
     signature = ", ".join(["self", *positional])
-    returns, statements = _read(result, f"await self._request({', '.join(call)})", optional, schemas)
+    returns, statements = _read(result, ", ".join(call), optional, schemas)
     yield f"async def {name}({signature}) -> {returns}:"
     yield f'    """{operation["summary"]}."""'
     yield from (f"    {line}" for line in statements)
@@ -167,29 +166,27 @@ def _result(operation: Schema) -> Schema | None:
 
 
 def _read(schema: Schema | None, call: str, optional: bool, schemas: Schema) -> tuple[str, list[str]]:
-    """Return the type of a result, and the statements that return it from a call."""
+    """Return the type of a result, and the statements that return it from a call with these arguments."""
     if not schema:
-        return "None", [call]
+        return "None", [f"await self._request({call})"]
     name = _name(schema)
     fields: Schema = schemas[name].get("properties", {})
     lists = {each: _items(name, each, schema) for each, schema in fields.items() if _is_list(schema)}
     if len(lists) == 1:
         ((field, (item, kind)),) = lists.items()
         if "cursor" in fields:
-            return f"Page[{item}]", [f'return read_page({call}, "{field}", {kind})']
-        if len(fields) == 1 and optional:
-            found = f'cast(list[{item}], read_list(reply, "{field}", {kind}))'
-            return f"list[{item}]", [f"reply = {call}", f"return [] if reply is None else {found}"]
+            return f"Page[{item}]", [f'return await self._request_page("{field}", {kind}, {call})']
         if len(fields) == 1:
-            return f"list[{item}]", [f'return cast(list[{item}], read_list({call}, "{field}", {kind}))']
+            return f"list[{item}]", [f'return await self._request_list("{field}", {kind}, {call})']
     shape = _shape(name)
+    returned = f"return await self._request({call})"
     if optional:
-        return f"{shape} | None", [f"return cast({shape} | None, {call})"]
+        return f"{shape} | None", [returned]
     if not lists or {"id", "name", "workspace"} & {*fields}:
-        return shape, [f"return cast({shape}, {call})"]
+        return shape, [returned]
     required = schemas[name].get("required", ())
     checks = [f'read_list(reply, "{field}", {lists[field][1]})' for field in lists if field in required]
-    return shape, [f"reply = {call}", *checks, f"return cast({shape}, reply)"]
+    return shape, [f"reply: {shape} = await self._request({call})", *checks, "return reply"]
 
 
 def _is_list(schema: Schema) -> bool:

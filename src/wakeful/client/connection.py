@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypedDict, TypeVar, Unpack, cast
 from urllib.parse import quote, urlsplit
 
 from wakeful.client.tls import ClientTls
@@ -271,6 +271,16 @@ def _no_address(url: str) -> InvalidArgument:
     )
 
 
+class RequestOptions(TypedDict, total=False):
+    """What a request has besides its method and path, as `Connection.request` describes it."""
+
+    body: Json
+    query: Query | None
+    if_version: int | None
+    extra_timeout: float
+    optional: bool
+
+
 class WorkspaceConnection:
     """A connection, for requests about one workspace."""
 
@@ -278,26 +288,38 @@ class WorkspaceConnection:
         self._connection = connection
         self.workspace = workspace
 
-    async def _request(
-        self,
-        method: str,
-        *parts: str | int,
-        body: Json = None,
-        query: Query | None = None,
-        if_version: int | None = None,
-        extra_timeout: float = 0.0,
-        optional: bool = False,
-    ) -> Json:
-        """Do `Connection.request` with a path of the workspace."""
-        return await self._connection.request(
+    async def _request(self, method: str, *parts: str | int, **options: Unpack[RequestOptions]) -> T:
+        """Do `Connection.request` with a path of the workspace. The caller says what the reply is."""
+        version = options.get("if_version")
+        reply = await self._connection.request(
             method,
             path(self.workspace, *map(str, parts)),
-            body=body,
-            query=query,
-            headers=None if if_version is None else {"If-Match": f'"{if_version}"'},
-            extra_timeout=extra_timeout,
-            optional=optional,
+            body=options.get("body"),
+            query=options.get("query"),
+            headers=None if version is None else {"If-Match": f'"{version}"'},
+            extra_timeout=options.get("extra_timeout", 0.0),
+            optional=options.get("optional", False),
         )
+        return cast(T, reply)
+
+    async def _request_list(
+        self, name: str, kind: type, method: str, *parts: str | int, **options: Unpack[RequestOptions]
+    ) -> list[T]:
+        """Return the list of that name in a reply; if it is `optional`, it may be empty."""
+        reply: Json = await self._request(method, *parts, **options)
+        return [] if reply is None and options.get("optional") else read_list(reply, name, kind)
+
+    async def _request_page(
+        self, name: str, kind: type, method: str, *parts: str | int, **options: Unpack[RequestOptions]
+    ) -> Page[T]:
+        """Return the list of that name in a reply, with the cursor of the next page."""
+        reply: Json = await self._request(method, *parts, **options)
+        found: list[T] = read_list(reply, name, kind)
+        assert isinstance(reply, dict)
+        cursor = reply.get("cursor")
+        if not isinstance(cursor, str | None):
+            raise Unavailable("the server responded, but not as Wakeful does: the cursor is not text")
+        return Page(found, cursor)
 
 
 def path(*parts: str) -> str:
@@ -312,16 +334,6 @@ def path(*parts: str) -> str:
     return "/api/workspaces/" + "/".join(quote(part, safe="") for part in parts)
 
 
-def read_page(reply: Json, name: str, kind: type) -> Page[T]:
-    """Return the list of that name in a reply, with the cursor of the next page."""
-    found = read_list(reply, name, kind)
-    assert isinstance(reply, dict)
-    cursor = reply.get("cursor")
-    if not isinstance(cursor, str | None):
-        raise Unavailable("the server responded, but not as Wakeful does: the cursor is not text")
-    return Page(cast(list[T], found), cursor)
-
-
 def check_next(cursor: str | None, following: str) -> str:
     """Return the cursor that follows another one; Unavailable if it is the same, so that pages never end."""
     if following == cursor:
@@ -329,7 +341,7 @@ def check_next(cursor: str | None, following: str) -> str:
     return following
 
 
-def read_list(reply: Json, name: str, kind: type) -> list[Json]:
+def read_list(reply: object, name: str, kind: type) -> list[T]:
     """Return the list of that name in a reply; Unavailable if there is none, or an item is of another kind.
 
     >>> read_list({"runs": []}, "runs", dict)

@@ -7,9 +7,8 @@ The methods follow from the routes (`wakeful.api.http`): change those, and run `
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
 
-from wakeful.client.connection import WorkspaceConnection, read_list, read_page
+from wakeful.client.connection import WorkspaceConnection, read_list
 from wakeful.client.fields import document, given_fields
 from wakeful.client.types import (
     AgentShape,
@@ -57,29 +56,23 @@ class Endpoints(WorkspaceConnection):
 
     async def list_agents(self) -> list[AgentShape]:
         """List agents."""
-        return cast(list[AgentShape], read_list(await self._request("GET", "agents"), "agents", dict))
+        return await self._request_list("agents", dict, "GET", "agents")
 
     async def get_agent(self, agent: str) -> AgentShape:
         """Read an agent."""
-        return cast(AgentShape, await self._request("GET", "agents", agent))
+        return await self._request("GET", "agents", agent)
 
     async def put_agent(
         self, agent: str, body: Mapping[str, object], *, if_version: int | None = None
     ) -> AgentShape:
         """Create or change an agent."""
-        return cast(
-            AgentShape,
-            await self._request("PUT", "agents", agent, body=document(body), if_version=if_version),
-        )
+        return await self._request("PUT", "agents", agent, body=document(body), if_version=if_version)
 
     async def update_agent(
         self, agent: str, body: Mapping[str, object], *, if_version: int | None = None
     ) -> AgentShape:
         """Change fields of an agent."""
-        return cast(
-            AgentShape,
-            await self._request("PATCH", "agents", agent, body=document(body), if_version=if_version),
-        )
+        return await self._request("PATCH", "agents", agent, body=document(body), if_version=if_version)
 
     async def delete_agent(self, agent: str) -> None:
         """Delete an agent."""
@@ -87,7 +80,7 @@ class Endpoints(WorkspaceConnection):
 
     async def rotate_agent_secret(self, agent: str) -> AgentShape:
         """Give an agent a new webhook secret."""
-        return cast(AgentShape, await self._request("POST", "agents", agent, "rotate-secret"))
+        return await self._request("POST", "agents", agent, "rotate-secret")
 
     async def send_message(
         self,
@@ -99,37 +92,29 @@ class Endpoints(WorkspaceConnection):
         to: str | None = None,
     ) -> ReceiptShape:
         """Send a message to an agent."""
-        return cast(
-            ReceiptShape,
-            await self._request(
-                "POST",
-                "agents",
-                agent,
-                "messages",
-                body=document({"message": message})
-                | given_fields({"session": session, "channel": channel, "to": to}),
-            ),
+        return await self._request(
+            "POST",
+            "agents",
+            agent,
+            "messages",
+            body=document({"message": message})
+            | given_fields({"session": session, "channel": channel, "to": to}),
         )
 
     async def list_sessions(
         self, agent: str, *, limit: int | None = None, cursor: str | None = None
     ) -> Page[SessionShape]:
         """List the sessions of an agent."""
-        return read_page(
-            await self._request("GET", "agents", agent, "sessions", query={"limit": limit, "cursor": cursor}),
-            "sessions",
-            dict,
+        return await self._request_page(
+            "sessions", dict, "GET", "agents", agent, "sessions", query={"limit": limit, "cursor": cursor}
         )
 
     async def get_session(
         self, agent: str, session: str, *, limit: int | None = None, cursor: str | None = None
     ) -> SessionShape:
         """Read a session."""
-        return cast(
-            SessionShape,
-            await self._request(
-                "GET", "agents", agent, "sessions", session, query={"limit": limit, "cursor": cursor}
-            ),
+        return await self._request(
+            "GET", "agents", agent, "sessions", session, query={"limit": limit, "cursor": cursor}
         )
 
     async def delete_session(self, agent: str, session: str) -> None:
@@ -138,9 +123,8 @@ class Endpoints(WorkspaceConnection):
 
     async def send_signals(self, agent: str, body: Json, *, instance: str | None = None) -> dict[str, Json]:
         """Send signals to an instance."""
-        return cast(
-            dict[str, Json],
-            await self._request("POST", "agents", agent, "signals", query={"instance": instance}, body=body),
+        return await self._request(
+            "POST", "agents", agent, "signals", query={"instance": instance}, body=body
         )
 
     async def list_all_instances(
@@ -152,53 +136,45 @@ class Endpoints(WorkspaceConnection):
         cursor: str | None = None,
     ) -> Page[InstanceShape]:
         """List the instances of all agents."""
-        return read_page(
-            await self._request(
-                "GET", "instances", query={"agent": agent, "status": status, "limit": limit, "cursor": cursor}
-            ),
+        return await self._request_page(
             "instances",
             dict,
+            "GET",
+            "instances",
+            query={"agent": agent, "status": status, "limit": limit, "cursor": cursor},
         )
 
     async def list_instances(
         self, agent: str, *, status: str | None = None, limit: int | None = None, cursor: str | None = None
     ) -> Page[InstanceShape]:
         """List the instances of an agent."""
-        return read_page(
-            await self._request(
-                "GET",
-                "agents",
-                agent,
-                "instances",
-                query={"status": status, "limit": limit, "cursor": cursor},
-            ),
+        return await self._request_page(
             "instances",
             dict,
+            "GET",
+            "agents",
+            agent,
+            "instances",
+            query={"status": status, "limit": limit, "cursor": cursor},
         )
 
     async def get_instance(self, agent: str, instance: str) -> InstanceShape:
         """Read an instance."""
-        return cast(
-            InstanceShape,
-            await self._request("GET", "agents", agent, "instances", instance_to_path(instance)),
-        )
+        return await self._request("GET", "agents", agent, "instances", instance_to_path(instance))
 
     async def delete_instance(
         self, agent: str, instance: str, *, erase: bool | None = None
     ) -> InstanceShape | None:
         """Delete an instance."""
-        return cast(
-            InstanceShape | None,
-            await self._request(
-                "DELETE",
-                "agents",
-                agent,
-                "instances",
-                instance_to_path(instance),
-                query={"erase": erase},
-                extra_timeout=30,
-                optional=True,
-            ),
+        return await self._request(
+            "DELETE",
+            "agents",
+            agent,
+            "instances",
+            instance_to_path(instance),
+            query={"erase": erase},
+            extra_timeout=30,
+            optional=True,
         )
 
     async def start_instance(
@@ -210,24 +186,21 @@ class Endpoints(WorkspaceConnection):
         replace: bool | None = None,
     ) -> InstanceShape:
         """Start an instance."""
-        return cast(
-            InstanceShape,
-            await self._request(
-                "POST",
-                "agents",
-                agent,
-                "instances",
-                instance_to_path(instance),
-                "start",
-                body=given_fields({"state": state, "replace": replace}),
-            ),
+        return await self._request(
+            "POST",
+            "agents",
+            agent,
+            "instances",
+            instance_to_path(instance),
+            "start",
+            body=given_fields({"state": state, "replace": replace}),
         )
 
     async def start_instances(
         self, agent: str, *, instances: Sequence[Mapping[str, object]], replace: bool | None = None
     ) -> StartedInstancesShape:
         """Start several instances."""
-        reply = await self._request(
+        reply: StartedInstancesShape = await self._request(
             "POST",
             "agents",
             agent,
@@ -238,44 +211,32 @@ class Endpoints(WorkspaceConnection):
         )
         read_list(reply, "instances", dict)
         read_list(reply, "errors", dict)
-        return cast(StartedInstancesShape, reply)
+        return reply
 
     async def stop_instance(self, agent: str, instance: str) -> InstanceShape:
         """Stop an instance."""
-        return cast(
-            InstanceShape,
-            await self._request("POST", "agents", agent, "instances", instance_to_path(instance), "stop"),
-        )
+        return await self._request("POST", "agents", agent, "instances", instance_to_path(instance), "stop")
 
     async def pause_instance(self, agent: str, instance: str, *, note: str | None = None) -> InstanceShape:
         """Pause an instance."""
-        return cast(
-            InstanceShape,
-            await self._request(
-                "POST",
-                "agents",
-                agent,
-                "instances",
-                instance_to_path(instance),
-                "pause",
-                body=given_fields({"note": note}),
-            ),
+        return await self._request(
+            "POST",
+            "agents",
+            agent,
+            "instances",
+            instance_to_path(instance),
+            "pause",
+            body=given_fields({"note": note}),
         )
 
     async def resume_instance(self, agent: str, instance: str) -> InstanceShape:
         """Resume an instance."""
-        return cast(
-            InstanceShape,
-            await self._request("POST", "agents", agent, "instances", instance_to_path(instance), "resume"),
-        )
+        return await self._request("POST", "agents", agent, "instances", instance_to_path(instance), "resume")
 
     async def hibernate_instance(self, agent: str, instance: str) -> InstanceShape:
         """Hibernate an instance."""
-        return cast(
-            InstanceShape,
-            await self._request(
-                "POST", "agents", agent, "instances", instance_to_path(instance), "hibernate"
-            ),
+        return await self._request(
+            "POST", "agents", agent, "instances", instance_to_path(instance), "hibernate"
         )
 
     async def list_all_jobs(
@@ -296,33 +257,31 @@ class Endpoints(WorkspaceConnection):
         cursor: str | None = None,
     ) -> Page[JobShape]:
         """List the jobs of all agents."""
-        return read_page(
-            await self._request(
-                "GET",
-                "jobs",
-                query={
-                    "agent": agent,
-                    "include_disabled": include_disabled,
-                    "label": label,
-                    "q": q,
-                    "state": state,
-                    "creator": creator,
-                    "created_by": created_by,
-                    "schedule": schedule,
-                    "target": target,
-                    "sort": sort,
-                    "count": count,
-                    "limit": limit,
-                    "cursor": cursor,
-                },
-            ),
+        return await self._request_page(
             "jobs",
             dict,
+            "GET",
+            "jobs",
+            query={
+                "agent": agent,
+                "include_disabled": include_disabled,
+                "label": label,
+                "q": q,
+                "state": state,
+                "creator": creator,
+                "created_by": created_by,
+                "schedule": schedule,
+                "target": target,
+                "sort": sort,
+                "count": count,
+                "limit": limit,
+                "cursor": cursor,
+            },
         )
 
     async def find_job(self, name: str) -> JobShape:
         """Find a job of any agent."""
-        return cast(JobShape, await self._request("GET", "jobs", name))
+        return await self._request("GET", "jobs", name)
 
     async def list_jobs(
         self,
@@ -342,34 +301,32 @@ class Endpoints(WorkspaceConnection):
         cursor: str | None = None,
     ) -> Page[JobShape]:
         """List the jobs of an agent."""
-        return read_page(
-            await self._request(
-                "GET",
-                "agents",
-                agent,
-                "jobs",
-                query={
-                    "include_disabled": include_disabled,
-                    "label": label,
-                    "q": q,
-                    "state": state,
-                    "creator": creator,
-                    "created_by": created_by,
-                    "schedule": schedule,
-                    "target": target,
-                    "sort": sort,
-                    "count": count,
-                    "limit": limit,
-                    "cursor": cursor,
-                },
-            ),
+        return await self._request_page(
             "jobs",
             dict,
+            "GET",
+            "agents",
+            agent,
+            "jobs",
+            query={
+                "include_disabled": include_disabled,
+                "label": label,
+                "q": q,
+                "state": state,
+                "creator": creator,
+                "created_by": created_by,
+                "schedule": schedule,
+                "target": target,
+                "sort": sort,
+                "count": count,
+                "limit": limit,
+                "cursor": cursor,
+            },
         )
 
     async def create_job(self, agent: str, body: Mapping[str, object]) -> JobShape:
         """Create a job."""
-        return cast(JobShape, await self._request("POST", "agents", agent, "jobs", body=document(body)))
+        return await self._request("POST", "agents", agent, "jobs", body=document(body))
 
     async def create_jobs(
         self,
@@ -380,7 +337,9 @@ class Endpoints(WorkspaceConnection):
         dry_run: bool | None = None,
     ) -> list[JobShape]:
         """Create several jobs."""
-        reply = await self._request(
+        return await self._request_list(
+            "jobs",
+            dict,
             "POST",
             "agents",
             agent,
@@ -391,11 +350,10 @@ class Endpoints(WorkspaceConnection):
             extra_timeout=300,
             optional=True,
         )
-        return [] if reply is None else cast(list[JobShape], read_list(reply, "jobs", dict))
 
     async def get_job(self, agent: str, name: str) -> JobShape:
         """Read a job."""
-        return cast(JobShape, await self._request("GET", "agents", agent, "jobs", name))
+        return await self._request("GET", "agents", agent, "jobs", name)
 
     async def upsert_job(
         self,
@@ -407,38 +365,31 @@ class Endpoints(WorkspaceConnection):
         if_version: int | None = None,
     ) -> JobShape | None:
         """Create a job, or change it to match the document."""
-        return cast(
-            JobShape | None,
-            await self._request(
-                "PUT",
-                "agents",
-                agent,
-                "jobs",
-                name,
-                query={"dry_run": dry_run},
-                body=document(body),
-                if_version=if_version,
-                optional=True,
-            ),
+        return await self._request(
+            "PUT",
+            "agents",
+            agent,
+            "jobs",
+            name,
+            query={"dry_run": dry_run},
+            body=document(body),
+            if_version=if_version,
+            optional=True,
         )
 
     async def update_job(
         self, agent: str, name: str, body: Mapping[str, object], *, if_version: int | None = None
     ) -> JobShape:
         """Change fields of a job."""
-        return cast(
-            JobShape,
-            await self._request(
-                "PATCH", "agents", agent, "jobs", name, body=document(body), if_version=if_version
-            ),
+        return await self._request(
+            "PATCH", "agents", agent, "jobs", name, body=document(body), if_version=if_version
         )
 
     async def delete_job(self, agent: str, name: str, *, if_version: int | None = None) -> list[str]:
         """Delete a job."""
-        reply = await self._request(
-            "DELETE", "agents", agent, "jobs", name, if_version=if_version, optional=True
+        return await self._request_list(
+            "warnings", str, "DELETE", "agents", agent, "jobs", name, if_version=if_version, optional=True
         )
-        return [] if reply is None else cast(list[str], read_list(reply, "warnings", str))
 
     async def pause_job(
         self,
@@ -450,41 +401,29 @@ class Endpoints(WorkspaceConnection):
         if_version: int | None = None,
     ) -> JobShape:
         """Pause a job."""
-        return cast(
-            JobShape,
-            await self._request(
-                "POST",
-                "agents",
-                agent,
-                "jobs",
-                name,
-                "pause",
-                body=given_fields({"note": note, "until": until}),
-                if_version=if_version,
-            ),
+        return await self._request(
+            "POST",
+            "agents",
+            agent,
+            "jobs",
+            name,
+            "pause",
+            body=given_fields({"note": note, "until": until}),
+            if_version=if_version,
         )
 
     async def resume_job(self, agent: str, name: str, *, if_version: int | None = None) -> JobShape:
         """Resume a job."""
-        return cast(
-            JobShape,
-            await self._request("POST", "agents", agent, "jobs", name, "resume", if_version=if_version),
-        )
+        return await self._request("POST", "agents", agent, "jobs", name, "resume", if_version=if_version)
 
     async def skip_next_tick(self, agent: str, name: str, *, if_version: int | None = None) -> JobShape:
         """Skip the next tick of a job."""
-        return cast(
-            JobShape,
-            await self._request("POST", "agents", agent, "jobs", name, "skip-next", if_version=if_version),
-        )
+        return await self._request("POST", "agents", agent, "jobs", name, "skip-next", if_version=if_version)
 
     async def rotate_secret(self, agent: str, name: str, *, if_version: int | None = None) -> JobShape:
         """Give a job a new webhook secret."""
-        return cast(
-            JobShape,
-            await self._request(
-                "POST", "agents", agent, "jobs", name, "rotate-secret", if_version=if_version
-            ),
+        return await self._request(
+            "POST", "agents", agent, "jobs", name, "rotate-secret", if_version=if_version
         )
 
     async def run_job(
@@ -498,19 +437,16 @@ class Endpoints(WorkspaceConnection):
         if_version: int | None = None,
     ) -> RunShape | None:
         """Run a job now."""
-        return cast(
-            RunShape | None,
-            await self._request(
-                "POST",
-                "agents",
-                agent,
-                "jobs",
-                name,
-                "run",
-                body=given_fields({"mode": mode, "payload": payload, "overlapPolicy": overlap_policy}),
-                if_version=if_version,
-                optional=mode == "due",
-            ),
+        return await self._request(
+            "POST",
+            "agents",
+            agent,
+            "jobs",
+            name,
+            "run",
+            body=given_fields({"mode": mode, "payload": payload, "overlapPolicy": overlap_policy}),
+            if_version=if_version,
+            optional=mode == "due",
         )
 
     async def backfill_job(
@@ -524,77 +460,57 @@ class Endpoints(WorkspaceConnection):
         if_version: int | None = None,
     ) -> dict[str, Json]:
         """Run the ticks of a past range."""
-        return cast(
-            dict[str, Json],
-            await self._request(
-                "POST",
-                "agents",
-                agent,
-                "jobs",
-                name,
-                "backfill",
-                body=document({"start": start, "end": end}) | given_fields({"overlapPolicy": overlap_policy}),
-                if_version=if_version,
-            ),
+        return await self._request(
+            "POST",
+            "agents",
+            agent,
+            "jobs",
+            name,
+            "backfill",
+            body=document({"start": start, "end": end}) | given_fields({"overlapPolicy": overlap_policy}),
+            if_version=if_version,
         )
 
     async def list_revisions(
         self, agent: str, name: str, *, if_version: int | None = None
     ) -> list[RevisionShape]:
         """List the revisions of a job."""
-        return cast(
-            list[RevisionShape],
-            read_list(
-                await self._request("GET", "agents", agent, "jobs", name, "revisions", if_version=if_version),
-                "revisions",
-                dict,
-            ),
+        return await self._request_list(
+            "revisions", dict, "GET", "agents", agent, "jobs", name, "revisions", if_version=if_version
         )
 
     async def restore_revision(
         self, agent: str, name: str, revision: int, *, if_version: int | None = None
     ) -> JobShape:
         """Restore a revision of a job."""
-        return cast(
-            JobShape,
-            await self._request(
-                "POST", "agents", agent, "jobs", name, "revisions", revision, "restore", if_version=if_version
-            ),
+        return await self._request(
+            "POST", "agents", agent, "jobs", name, "revisions", revision, "restore", if_version=if_version
         )
 
     async def preview_schedule(self, body: Mapping[str, object]) -> SchedulePreviewShape:
         """Preview a schedule."""
-        reply = await self._request("POST", "schedules", "preview", body=document(body))
+        reply: SchedulePreviewShape = await self._request("POST", "schedules", "preview", body=document(body))
         read_list(reply, "ticks", dict)
         read_list(reply, "clockChanges", dict)
-        return cast(SchedulePreviewShape, reply)
+        return reply
 
     async def test_target(self, agent: str, body: Mapping[str, object]) -> TargetTestShape:
         """Test a target."""
-        return cast(
-            TargetTestShape,
-            await self._request(
-                "POST", "agents", agent, "jobs", "test-target", body=document(body), extra_timeout=30
-            ),
+        return await self._request(
+            "POST", "agents", agent, "jobs", "test-target", body=document(body), extra_timeout=30
         )
 
     async def write_job_snippets(self, agent: str, body: Mapping[str, object]) -> JobSnippetsShape:
         """Write a job as YAML, curl, CLI and Python."""
-        return cast(
-            JobSnippetsShape,
-            await self._request("POST", "agents", agent, "jobs", "snippets", body=document(body)),
-        )
+        return await self._request("POST", "agents", agent, "jobs", "snippets", body=document(body))
 
     async def get_hook(self, agent: str, name: str) -> HookShape:
         """Show the trigger URL of a job."""
-        return cast(HookShape, await self._request("GET", "agents", agent, "jobs", name, "hook"))
+        return await self._request("GET", "agents", agent, "jobs", name, "hook")
 
     async def create_hook(self, agent: str, name: str, *, if_version: int | None = None) -> HookShape:
         """Give a job a new trigger URL."""
-        return cast(
-            HookShape,
-            await self._request("POST", "agents", agent, "jobs", name, "hook", if_version=if_version),
-        )
+        return await self._request("POST", "agents", agent, "jobs", name, "hook", if_version=if_version)
 
     async def delete_hook(self, agent: str, name: str, *, if_version: int | None = None) -> None:
         """Delete the trigger URL of a job."""
@@ -602,33 +518,41 @@ class Endpoints(WorkspaceConnection):
 
     async def pause_jobs(self, body: Mapping[str, object]) -> BulkResultShape:
         """Pause several jobs."""
-        reply = await self._request("POST", "jobs", "pause", body=document(body), extra_timeout=300)
+        reply: BulkResultShape = await self._request(
+            "POST", "jobs", "pause", body=document(body), extra_timeout=300
+        )
         read_list(reply, "jobs", dict)
         read_list(reply, "errors", dict)
-        return cast(BulkResultShape, reply)
+        return reply
 
     async def resume_jobs(self, body: Mapping[str, object]) -> BulkResultShape:
         """Resume several jobs."""
-        reply = await self._request("POST", "jobs", "resume", body=document(body), extra_timeout=300)
+        reply: BulkResultShape = await self._request(
+            "POST", "jobs", "resume", body=document(body), extra_timeout=300
+        )
         read_list(reply, "jobs", dict)
         read_list(reply, "errors", dict)
-        return cast(BulkResultShape, reply)
+        return reply
 
     async def run_jobs(self, body: Mapping[str, object]) -> BulkRunsShape:
         """Run several jobs."""
-        reply = await self._request("POST", "jobs", "run", body=document(body), extra_timeout=300)
+        reply: BulkRunsShape = await self._request(
+            "POST", "jobs", "run", body=document(body), extra_timeout=300
+        )
         read_list(reply, "jobs", dict)
         read_list(reply, "runs", dict)
         read_list(reply, "notDue", dict)
         read_list(reply, "errors", dict)
-        return cast(BulkRunsShape, reply)
+        return reply
 
     async def delete_jobs(self, body: Mapping[str, object]) -> BulkResultShape:
         """Delete several jobs."""
-        reply = await self._request("POST", "jobs", "delete", body=document(body), extra_timeout=300)
+        reply: BulkResultShape = await self._request(
+            "POST", "jobs", "delete", body=document(body), extra_timeout=300
+        )
         read_list(reply, "jobs", dict)
         read_list(reply, "errors", dict)
-        return cast(BulkResultShape, reply)
+        return reply
 
     async def claim_runs(
         self,
@@ -641,35 +565,24 @@ class Endpoints(WorkspaceConnection):
         claim_id: str | None = None,
     ) -> list[RunShape]:
         """Claim runs to execute."""
-        return cast(
-            list[RunShape],
-            read_list(
-                await self._request(
-                    "POST",
-                    "runs",
-                    "claim",
-                    body=document({"worker": worker})
-                    | given_fields(
-                        {
-                            "agents": agents,
-                            "lanes": lanes,
-                            "limit": limit,
-                            "waitMs": wait_ms,
-                            "claimId": claim_id,
-                        }
-                    ),
-                    extra_timeout=(wait_ms or 0) / 1000,
-                ),
-                "runs",
-                dict,
+        return await self._request_list(
+            "runs",
+            dict,
+            "POST",
+            "runs",
+            "claim",
+            body=document({"worker": worker})
+            | given_fields(
+                {"agents": agents, "lanes": lanes, "limit": limit, "waitMs": wait_ms, "claimId": claim_id}
             ),
+            extra_timeout=(wait_ms or 0) / 1000,
         )
 
     async def release_runs(
         self, *, worker: str, claim_id: str | None = None, runs: Sequence[Mapping[str, object]] | None = None
     ) -> ReleasedShape:
         """Return claimed runs without executing them."""
-        reply = await self._request(
+        reply: ReleasedShape = await self._request(
             "POST",
             "runs",
             "release",
@@ -677,7 +590,7 @@ class Endpoints(WorkspaceConnection):
         )
         read_list(reply, "released", str)
         read_list(reply, "lost", str)
-        return cast(ReleasedShape, reply)
+        return reply
 
     async def heartbeat_runs(
         self,
@@ -687,7 +600,7 @@ class Endpoints(WorkspaceConnection):
         waiting_for: Mapping[str, object] | None = None,
     ) -> HeartbeatsShape:
         """Renew the leases of claimed runs."""
-        reply = await self._request(
+        reply: HeartbeatsShape = await self._request(
             "POST",
             "runs",
             "heartbeat",
@@ -695,47 +608,38 @@ class Endpoints(WorkspaceConnection):
         )
         read_list(reply, "renewed", str)
         read_list(reply, "lost", str)
-        return cast(HeartbeatsShape, reply)
+        return reply
 
     async def complete_runs(self, *, runs: Sequence[Mapping[str, object]]) -> list[ReportResultShape]:
         """Report how several runs ended."""
-        return cast(
-            list[ReportResultShape],
-            read_list(
-                await self._request("POST", "runs", "complete", body=document({"runs": runs})), "runs", dict
-            ),
+        return await self._request_list(
+            "runs", dict, "POST", "runs", "complete", body=document({"runs": runs})
         )
 
     async def heartbeat_run(self, run_id: str, *, attempt: int, worker: str | None = None) -> RunShape:
         """Renew the lease of a claimed run."""
-        return cast(
-            RunShape,
-            await self._request(
-                "POST",
-                "runs",
-                run_id,
-                "heartbeat",
-                body=document({"attempt": attempt}) | given_fields({"worker": worker}),
-            ),
+        return await self._request(
+            "POST",
+            "runs",
+            run_id,
+            "heartbeat",
+            body=document({"attempt": attempt}) | given_fields({"worker": worker}),
         )
 
     async def complete_run(self, run_id: str, body: Mapping[str, object]) -> RunShape:
         """Report how a run ended."""
-        return cast(RunShape, await self._request("POST", "runs", run_id, "complete", body=document(body)))
+        return await self._request("POST", "runs", run_id, "complete", body=document(body))
 
     async def verify_run(
         self, run_id: str, *, verified: bool, reason: str | None = None, attempt: int | None = None
     ) -> RunShape:
         """Confirm or reject the work of a run."""
-        return cast(
-            RunShape,
-            await self._request(
-                "POST",
-                "runs",
-                run_id,
-                "verify",
-                body=document({"verified": verified}) | given_fields({"reason": reason, "attempt": attempt}),
-            ),
+        return await self._request(
+            "POST",
+            "runs",
+            run_id,
+            "verify",
+            body=document({"verified": verified}) | given_fields({"reason": reason, "attempt": attempt}),
         )
 
     async def list_all_runs(
@@ -754,26 +658,24 @@ class Endpoints(WorkspaceConnection):
         cursor: str | None = None,
     ) -> Page[RunShape]:
         """List the runs of all agents."""
-        return read_page(
-            await self._request(
-                "GET",
-                "runs",
-                query={
-                    "agent": agent,
-                    "job": job,
-                    "job_id": job_id,
-                    "state": state,
-                    "trigger": trigger,
-                    "instance": instance,
-                    "dead": dead,
-                    "to_confirm": to_confirm,
-                    "before": before,
-                    "limit": limit,
-                    "cursor": cursor,
-                },
-            ),
+        return await self._request_page(
             "runs",
             dict,
+            "GET",
+            "runs",
+            query={
+                "agent": agent,
+                "job": job,
+                "job_id": job_id,
+                "state": state,
+                "trigger": trigger,
+                "instance": instance,
+                "dead": dead,
+                "to_confirm": to_confirm,
+                "before": before,
+                "limit": limit,
+                "cursor": cursor,
+            },
         )
 
     async def list_runs(
@@ -788,31 +690,26 @@ class Endpoints(WorkspaceConnection):
         cursor: str | None = None,
     ) -> Page[RunShape]:
         """List the runs of an agent."""
-        return read_page(
-            await self._request(
-                "GET",
-                "agents",
-                agent,
-                "runs",
-                query={
-                    "state": state,
-                    "trigger": trigger,
-                    "instance": instance,
-                    "to_confirm": to_confirm,
-                    "limit": limit,
-                    "cursor": cursor,
-                },
-            ),
+        return await self._request_page(
             "runs",
             dict,
+            "GET",
+            "agents",
+            agent,
+            "runs",
+            query={
+                "state": state,
+                "trigger": trigger,
+                "instance": instance,
+                "to_confirm": to_confirm,
+                "limit": limit,
+                "cursor": cursor,
+            },
         )
 
     async def wake_agent(self, agent: str, *, payload: object = None) -> RunShape:
         """Wake an agent now."""
-        return cast(
-            RunShape,
-            await self._request("POST", "agents", agent, "runs", body=given_fields({"payload": payload})),
-        )
+        return await self._request("POST", "agents", agent, "runs", body=given_fields({"payload": payload}))
 
     async def list_job_runs(
         self,
@@ -825,43 +722,41 @@ class Endpoints(WorkspaceConnection):
         cursor: str | None = None,
     ) -> Page[RunShape]:
         """List the runs of a job."""
-        return read_page(
-            await self._request(
-                "GET",
-                "agents",
-                agent,
-                "jobs",
-                name,
-                "runs",
-                query={"state": state, "trigger": trigger, "limit": limit, "cursor": cursor},
-            ),
+        return await self._request_page(
             "runs",
             dict,
+            "GET",
+            "agents",
+            agent,
+            "jobs",
+            name,
+            "runs",
+            query={"state": state, "trigger": trigger, "limit": limit, "cursor": cursor},
         )
 
     async def get_run(self, run_id: str) -> RunShape:
         """Read a run."""
-        return cast(RunShape, await self._request("GET", "runs", run_id))
+        return await self._request("GET", "runs", run_id)
 
     async def cancel_run(self, run_id: str) -> RunShape:
         """Cancel a waiting run."""
-        return cast(RunShape, await self._request("POST", "runs", run_id, "cancel"))
+        return await self._request("POST", "runs", run_id, "cancel")
 
     async def stop_run(self, run_id: str) -> RunShape:
         """Stop a running run."""
-        return cast(RunShape, await self._request("POST", "runs", run_id, "stop"))
+        return await self._request("POST", "runs", run_id, "stop")
 
     async def replay_run(self, run_id: str) -> RunShape:
         """Replay a dead letter."""
-        return cast(RunShape, await self._request("POST", "runs", run_id, "replay"))
+        return await self._request("POST", "runs", run_id, "replay")
 
     async def search(self, *, q: str | None = None) -> SearchResultShape:
         """Find jobs, agents and runs."""
-        reply = await self._request("GET", "search", query={"q": q})
+        reply: SearchResultShape = await self._request("GET", "search", query={"q": q})
         read_list(reply, "jobs", dict)
         read_list(reply, "agents", str)
         read_list(reply, "runs", dict)
-        return cast(SearchResultShape, reply)
+        return reply
 
     async def list_dead_letters(
         self,
@@ -873,34 +768,34 @@ class Endpoints(WorkspaceConnection):
         cursor: str | None = None,
     ) -> Page[RunShape]:
         """List dead letters."""
-        return read_page(
-            await self._request(
-                "GET",
-                "dead-letters",
-                query={"agent": agent, "job": job, "cause": cause, "limit": limit, "cursor": cursor},
-            ),
+        return await self._request_page(
             "deadLetters",
             dict,
+            "GET",
+            "dead-letters",
+            query={"agent": agent, "job": job, "cause": cause, "limit": limit, "cursor": cursor},
         )
 
     async def group_dead_letters(
         self, *, agent: str | None = None, job: str | None = None
     ) -> DeadLetterGroupsShape:
         """Group dead letters by cause."""
-        reply = await self._request("GET", "dead-letters", "groups", query={"agent": agent, "job": job})
+        reply: DeadLetterGroupsShape = await self._request(
+            "GET", "dead-letters", "groups", query={"agent": agent, "job": job}
+        )
         read_list(reply, "groups", dict)
-        return cast(DeadLetterGroupsShape, reply)
+        return reply
 
     async def replay_dead_letters(self, body: Mapping[str, object]) -> Page[str]:
         """Replay dead letters."""
-        return read_page(
-            await self._request("POST", "dead-letters", "replay", body=document(body)), "replayed", str
+        return await self._request_page(
+            "replayed", str, "POST", "dead-letters", "replay", body=document(body)
         )
 
     async def discard_dead_letters(self, body: Mapping[str, object]) -> Page[str]:
         """Discard dead letters."""
-        return read_page(
-            await self._request("POST", "dead-letters", "discard", body=document(body)), "discarded", str
+        return await self._request_page(
+            "discarded", str, "POST", "dead-letters", "discard", body=document(body)
         )
 
     async def list_incidents(
@@ -913,26 +808,21 @@ class Endpoints(WorkspaceConnection):
         cursor: str | None = None,
     ) -> Page[IncidentShape]:
         """List incidents."""
-        return read_page(
-            await self._request(
-                "GET",
-                "incidents",
-                query={"state": state, "agent": agent, "job": job, "limit": limit, "cursor": cursor},
-            ),
+        return await self._request_page(
             "incidents",
             dict,
+            "GET",
+            "incidents",
+            query={"state": state, "agent": agent, "job": job, "limit": limit, "cursor": cursor},
         )
 
     async def get_incident(self, incident_id: str) -> IncidentShape:
         """Get an incident."""
-        return cast(IncidentShape, await self._request("GET", "incidents", incident_id))
+        return await self._request("GET", "incidents", incident_id)
 
     async def acknowledge_incident(self, incident_id: str, *, note: str | None = None) -> IncidentShape:
         """Acknowledge an incident."""
-        return cast(
-            IncidentShape,
-            await self._request("POST", "incidents", incident_id, "ack", body=given_fields({"note": note})),
-        )
+        return await self._request("POST", "incidents", incident_id, "ack", body=given_fields({"note": note}))
 
     async def list_suggestions(
         self,
@@ -944,38 +834,33 @@ class Endpoints(WorkspaceConnection):
         cursor: str | None = None,
     ) -> Page[SuggestionShape]:
         """List suggestions."""
-        return read_page(
-            await self._request(
-                "GET",
-                "suggestions",
-                query={"status": status, "agent": agent, "job": job, "limit": limit, "cursor": cursor},
-            ),
+        return await self._request_page(
             "suggestions",
             dict,
+            "GET",
+            "suggestions",
+            query={"status": status, "agent": agent, "job": job, "limit": limit, "cursor": cursor},
         )
 
     async def get_suggestion(self, suggestion_id: str) -> SuggestionShape:
         """Get a suggestion."""
-        return cast(SuggestionShape, await self._request("GET", "suggestions", suggestion_id))
+        return await self._request("GET", "suggestions", suggestion_id)
 
     async def apply_suggestion(self, suggestion_id: str) -> SuggestionShape:
         """Apply a suggestion."""
-        return cast(SuggestionShape, await self._request("POST", "suggestions", suggestion_id, "apply"))
+        return await self._request("POST", "suggestions", suggestion_id, "apply")
 
     async def dismiss_suggestion(self, suggestion_id: str) -> SuggestionShape:
         """Dismiss a suggestion."""
-        return cast(SuggestionShape, await self._request("POST", "suggestions", suggestion_id, "dismiss"))
+        return await self._request("POST", "suggestions", suggestion_id, "dismiss")
 
     async def roll_back_suggestion(self, suggestion_id: str) -> SuggestionShape:
         """Roll back an applied suggestion."""
-        return cast(SuggestionShape, await self._request("POST", "suggestions", suggestion_id, "rollback"))
+        return await self._request("POST", "suggestions", suggestion_id, "rollback")
 
     async def list_key_sessions(self, key_id: str) -> list[WebSessionShape]:
         """List the sign-in sessions of a key."""
-        return cast(
-            list[WebSessionShape],
-            read_list(await self._request("GET", "keys", key_id, "sessions"), "sessions", dict),
-        )
+        return await self._request_list("sessions", dict, "GET", "keys", key_id, "sessions")
 
     async def end_key_sessions(self, key_id: str) -> None:
         """End all sign-in sessions of a key."""
@@ -994,43 +879,37 @@ class Endpoints(WorkspaceConnection):
         limit: int | None = None,
     ) -> CostShape:
         """Tokens and cost."""
-        return cast(
-            CostShape,
-            await self._request(
-                "GET", "cost", query={"from": from_, "to": to, "agent": agent, "limit": limit}
-            ),
+        return await self._request(
+            "GET", "cost", query={"from": from_, "to": to, "agent": agent, "limit": limit}
         )
 
     async def list_workers(self) -> WorkersShape:
         """List workers and executors."""
-        reply = await self._request("GET", "workers")
+        reply: WorkersShape = await self._request("GET", "workers")
         read_list(reply, "workers", dict)
         read_list(reply, "executors", dict)
-        return cast(WorkersShape, reply)
+        return reply
 
     async def list_channels(self) -> ChannelsShape:
         """List channels."""
-        reply = await self._request("GET", "channels")
+        reply: ChannelsShape = await self._request("GET", "channels")
         read_list(reply, "channels", dict)
         read_list(reply, "deliveries", dict)
-        return cast(ChannelsShape, reply)
+        return reply
 
     async def test_channel(self, channel: str, *, to: str | None = None) -> ChannelTestShape:
         """Send a test message."""
-        return cast(
-            ChannelTestShape,
-            await self._request(
-                "POST", "channels", channel, "test", body=given_fields({"to": to}), extra_timeout=30
-            ),
+        return await self._request(
+            "POST", "channels", channel, "test", body=given_fields({"to": to}), extra_timeout=30
         )
 
     async def list_settings(self) -> list[SettingShape]:
         """List settings."""
-        return cast(list[SettingShape], read_list(await self._request("GET", "settings"), "settings", dict))
+        return await self._request_list("settings", dict, "GET", "settings")
 
     async def list_keys(self) -> list[KeyShape]:
         """List keys."""
-        return cast(list[KeyShape], read_list(await self._request("GET", "keys"), "keys", dict))
+        return await self._request_list("keys", dict, "GET", "keys")
 
     async def create_key(
         self,
@@ -1042,16 +921,11 @@ class Endpoints(WorkspaceConnection):
         workspace: str | None = None,
     ) -> KeyShape:
         """Create a key."""
-        return cast(
-            KeyShape,
-            await self._request(
-                "POST",
-                "keys",
-                body=document({"role": role})
-                | given_fields(
-                    {"name": name, "agent": agent, "expiresAt": expires_at, "workspace": workspace}
-                ),
-            ),
+        return await self._request(
+            "POST",
+            "keys",
+            body=document({"role": role})
+            | given_fields({"name": name, "agent": agent, "expiresAt": expires_at, "workspace": workspace}),
         )
 
     async def revoke_key(self, key_id: str) -> None:
@@ -1060,23 +934,18 @@ class Endpoints(WorkspaceConnection):
 
     async def list_quotas(self) -> list[QuotaShape]:
         """List limits."""
-        return cast(list[QuotaShape], read_list(await self._request("GET", "quotas"), "quotas", dict))
+        return await self._request_list("quotas", dict, "GET", "quotas")
 
     async def set_quota(
         self, *, bucket: str, limit: int | None, agent: str | None = None
     ) -> list[QuotaShape]:
         """Set a limit."""
-        return cast(
-            list[QuotaShape],
-            read_list(
-                await self._request(
-                    "PUT",
-                    "quotas",
-                    body=document({"bucket": bucket, "limit": limit}) | given_fields({"agent": agent}),
-                ),
-                "quotas",
-                dict,
-            ),
+        return await self._request_list(
+            "quotas",
+            dict,
+            "PUT",
+            "quotas",
+            body=document({"bucket": bucket, "limit": limit}) | given_fields({"agent": agent}),
         )
 
     async def list_audit(
@@ -1091,64 +960,53 @@ class Endpoints(WorkspaceConnection):
         cursor: str | None = None,
     ) -> Page[EntryShape]:
         """Read the audit log."""
-        return read_page(
-            await self._request(
-                "GET",
-                "audit",
-                query={
-                    "actor": actor,
-                    "action": action,
-                    "subject": subject,
-                    "since": since,
-                    "until": until,
-                    "limit": limit,
-                    "cursor": cursor,
-                },
-            ),
+        return await self._request_page(
             "entries",
             dict,
+            "GET",
+            "audit",
+            query={
+                "actor": actor,
+                "action": action,
+                "subject": subject,
+                "since": since,
+                "until": until,
+                "limit": limit,
+                "cursor": cursor,
+            },
         )
 
     async def verify_audit(
         self, *, after: int | None = None, hash: str | None = None, limit: int | None = None
     ) -> VerifiedShape:
         """Verify the audit log."""
-        return cast(
-            VerifiedShape,
-            await self._request(
-                "GET",
-                "audit",
-                "verify",
-                query={"after": after, "hash": hash, "limit": limit},
-                extra_timeout=600,
-            ),
+        return await self._request(
+            "GET", "audit", "verify", query={"after": after, "hash": hash, "limit": limit}, extra_timeout=600
         )
 
     async def get_workflow(self, workflow_id: str, version: int) -> WorkflowShape:
         """Read a version of a workflow."""
-        return cast(WorkflowShape, await self._request("GET", "workflows", workflow_id, version))
+        return await self._request("GET", "workflows", workflow_id, version)
 
     async def put_workflow(self, workflow_id: str, version: int, body: Mapping[str, object]) -> WorkflowShape:
         """Store a version of a workflow."""
-        return cast(
-            WorkflowShape, await self._request("PUT", "workflows", workflow_id, version, body=document(body))
-        )
+        return await self._request("PUT", "workflows", workflow_id, version, body=document(body))
 
     async def get_status(self) -> dict[str, Json]:
         """Status of the workspace."""
-        return cast(dict[str, Json], await self._request("GET", "status"))
+        return await self._request("GET", "status")
 
     async def get_doctor(self) -> DoctorShape:
         """Checks of the installation."""
-        return cast(DoctorShape, await self._request("GET", "doctor"))
+        return await self._request("GET", "doctor")
 
     async def get_slo(self, *, hours: int | None = None) -> dict[str, Json]:
         """Service level objectives."""
-        return cast(dict[str, Json], await self._request("GET", "slo", query={"hours": hours}))
+        return await self._request("GET", "slo", query={"hours": hours})
 
     async def get_peaks(self, *, agent: str | None = None) -> PeaksShape:
         """Load of the coming week."""
-        return cast(PeaksShape, await self._request("GET", "peaks", query={"agent": agent}))
+        return await self._request("GET", "peaks", query={"agent": agent})
 
 
 # generated: end

@@ -162,7 +162,7 @@ class RestClient(Endpoints):
         if len(events) == 1:
             return [cast(RunShape, await self.send_signals(agent, events[0], instance=instance))]
         reply = await self.send_signals(agent, [*events], instance=instance)
-        return cast(list[RunShape], read_list(reply, "runs", dict))
+        return read_list(reply, "runs", dict)
 
     async def complete_runs(self, *, runs: Sequence[Mapping[str, object]]) -> list[ReportResultShape]:
         """Report the end of several runs, each with its `id`; return the result of each, in their order."""
