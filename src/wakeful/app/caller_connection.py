@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.store.caller_transaction import Sql, Step
-from wakeful.store.sqlite.connection import run_to_end
+from wakeful.store.sql.driver import run_to_end
 
 T = TypeVar("T")
 

@@ -25,12 +25,22 @@ T = TypeVar("T")
 #: What an operation returns when it is called.
 Pending: TypeAlias = Coroutine[Any, Any, T]
 
-
 #: The workspace whose request makes the calls in this context; None: there is no request, or one with a key
 #: for all workspaces. The calls of one workspace leave a part of what they share to others.
 current_tenant: Final[ContextVar[str | None]] = ContextVar("current_tenant", default=None)
 #: Whether the call is one of the engine, which waits for no requests (`urgent`).
 is_urgent: Final[ContextVar[bool]] = ContextVar("is_urgent", default=False)
+
+
+def run_to_end(operation: Pending[T]) -> T:
+    """Run an operation that never suspends to its end, and return its result."""
+    try:
+        operation.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    operation.close()
+    raise AssertionError("an operation that blocks waited for something")
 
 
 def urgent(method: Callable[P, Pending[T]]) -> Callable[P, Pending[T]]:

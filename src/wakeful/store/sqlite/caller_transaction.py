@@ -19,9 +19,9 @@ from wakeful.store.changelog import TransactionEvents
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
 from wakeful.store.sql import jobs as job_reads
-from wakeful.store.sql.driver import Pending, SqlSession
+from wakeful.store.sql.driver import Pending, SqlSession, run_to_end
 from wakeful.store.sql.operations import Operations
-from wakeful.store.sqlite.connection import log_changes, run_to_end
+from wakeful.store.sqlite.connection import log_changes
 from wakeful.store.sqlite.session import SqliteSession
 from wakeful.values.clock import Clock
 from wakeful.values.ids import is_id

@@ -24,7 +24,7 @@ from wakeful.logs import get_logger
 from wakeful.store.changelog import TransactionEvents as TransactionEvents
 from wakeful.store.changelog import notify
 from wakeful.store.migrations import load
-from wakeful.store.sql.driver import Pending, SqlSession, TenantTurns
+from wakeful.store.sql.driver import Pending, SqlSession, TenantTurns, run_to_end
 from wakeful.store.sqlite.numbered_parameters import connection_class
 from wakeful.store.sqlite.schema import migrate
 from wakeful.store.sqlite.session import SqliteSession
@@ -339,17 +339,6 @@ def log_changes(db: sqlite3.Connection, events: TransactionEvents, now_ms: int) 
         db.executemany(_LOG, [(now_ms, *row) for row in changes])
         if events.any_ended and db.execute(_ANY_WAITING).fetchone() is not None:
             events.publish("sessions")
-
-
-def run_to_end(operation: Pending[T]) -> T:
-    """Run an operation to its end, and return its result. It never suspends."""
-    try:
-        operation.send(None)
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
-    operation.close()
-    raise AssertionError("an operation on SQLite waited for something")
 
 
 class _WriteLock:
