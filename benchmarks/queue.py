@@ -30,6 +30,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Final
 from unittest.mock import patch
 
 import nats
@@ -46,6 +47,7 @@ from wakeful.store.rows import RunView
 
 JOBS, CONCURRENCY = 2_000, 20
 SLOTS = (30, 200)
+WORK: Final = {"kind": "queue", "function": "work"}
 
 #: The application of the workers: it has the function and no jobs.
 app = Wakeful("sqlite://:memory:")
@@ -116,18 +118,19 @@ def processes(commands: list[list[str]], url: str, begins: str) -> Iterator[None
             process.wait()
 
 
-async def storm(database: str, url: str, jobs: int, slots: int) -> float:
+async def storm(
+    database: str, settings: Settings, target: dict[str, Any], jobs: int, slots: int, celery: Any = None
+) -> float:
     """Return how many jobs per second were done, from their instant to the last outcome."""
     config = EngineConfig(lanes={**LANES, "cron": slots})
-    settings = Settings(db=database, nats_url=(url,))
-    async with Wakeful(database, config=config, settings=settings) as server:
+    async with Wakeful(database, config=config, settings=settings, celery=celery) as server:
         due = int(time.time()) + 4 + jobs // 1_000
         await server.jobs.create_many(
             {
                 "name": f"job-{number}",
                 "schedule": {"kind": "every", "everyMs": 3_600_000},
                 "startAt": due * 1000,
-                "target": {"kind": "queue", "function": "work"},
+                "target": target,
                 "payload": {"n": number},
             }
             for number in range(jobs)
@@ -224,7 +227,8 @@ def measure(wanted: argparse.Namespace, url: str) -> Iterator[Row]:
         for store in wanted.store:
             for slots in wanted.slots:
                 with fresh(store) as database:
-                    rate = asyncio.run(storm(database, url, wanted.jobs, slots))
+                    settings = Settings(db=database, nats_url=(url,))
+                    rate = asyncio.run(storm(database, settings, WORK, wanted.jobs, slots))
                 yield Row(store, slots, rate, floors[slots], rate / floors[slots])
 
 
