@@ -16,9 +16,24 @@ async with app:
 ```
 """
 
+from typing import TYPE_CHECKING
+
 from wakeful.app.embedded import Wakeful
-from wakeful.app.jobs import Jobs
-from wakeful.app.runs import Runs
-from wakeful.model.job_fields import JobFields, JobOptions, JobPatch
+from wakeful.values.package import lazy_names
+
+if TYPE_CHECKING:
+    from wakeful.app.jobs import Jobs
+    from wakeful.app.runs import Runs
+    from wakeful.model.job_fields import JobFields, JobOptions, JobPatch
 
 __all__ = ["JobFields", "JobOptions", "JobPatch", "Jobs", "Runs", "Wakeful"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "wakeful.app.jobs": ["Jobs"],
+            "wakeful.app.runs": ["Runs"],
+            "wakeful.model.job_fields": ["JobFields", "JobOptions", "JobPatch"],
+        },
+    )

@@ -9,46 +9,27 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Final, NamedTuple, ParamSpec, Self, TypeAlias, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeAlias, TypeVar, Unpack, overload
 
-from wakeful.agents.agent import Agent
-from wakeful.agents.turn_starter import TurnStarter
-from wakeful.app.admin import Incidents, Suggestions
-from wakeful.app.agent_runtime import AgentRuntime
-from wakeful.app.agents import Agents
-from wakeful.app.arguments import AppArguments, engine_config, job_defaults
-from wakeful.app.calls import Task, is_defined_again, slug_of
 from wakeful.app.home import NOT_STARTED, Done, Home, call_at_exit, running_loop
-from wakeful.app.jobs import Jobs
-from wakeful.app.launchers import build_launchers, connect_services
-from wakeful.app.overrides import overrides
-from wakeful.app.runs import Runs
-from wakeful.app.sync import SyncMethods
-from wakeful.app.tasks import Enqueued, Tasks
 from wakeful.client.portal import Portal
-from wakeful.client.scheduler import Scheduler
-from wakeful.deliver.deliverer import Deliverer
-from wakeful.document import Defaults, read_definition
-from wakeful.engine.engine import Engine, EngineConfig
-from wakeful.engine.metrics import Metrics
-from wakeful.engine.pinger import Pinger
-from wakeful.engine.tracing_setup import engine_tracing
-from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, InvalidSchedule, WakefulError
-from wakeful.job.job import Definition
-from wakeful.job.targets import Function
-from wakeful.launch.function import FunctionLauncher, HandlerContext
-from wakeful.launch.secrets import keyring_for
-from wakeful.logs import get_logger
-from wakeful.model.job_fields import JobOptions
-from wakeful.schedule.schedules import At
-from wakeful.service.admin.evolution_jobs import EvolutionStarter
-from wakeful.service.auth.access import LOCAL
-from wakeful.service.services import Services
-from wakeful.settings import Settings
-from wakeful.store.connect import open_within, sqlite_path, store_at
-from wakeful.store.port import Store
+from wakeful.errors import FailedPrecondition, WakefulError
 
-A = TypeVar("A", bound=type[Agent])
+if TYPE_CHECKING:  # imported when a scheduler is constructed: they import the services and the stores
+    from wakeful.agents.agent import Agent
+    from wakeful.app.arguments import AppArguments
+    from wakeful.app.calls import Task
+    from wakeful.app.declared import Declared
+    from wakeful.app.tasks import Enqueued
+    from wakeful.client.scheduler import Scheduler
+    from wakeful.document import Defaults
+    from wakeful.engine.engine import Engine, EngineConfig
+    from wakeful.launch.function import FunctionLauncher, HandlerContext
+    from wakeful.model.job_fields import JobOptions
+    from wakeful.settings import Settings
+    from wakeful.store.port import Store
+
+A = TypeVar("A", bound="type[Agent]")
 F = TypeVar("F", bound=Callable[..., object])
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,16 +37,7 @@ R = TypeVar("R")
 #: A coroutine in async programs. Not typed as one: type checkers would want it awaited in sync programs too.
 AwaitedOrDone: TypeAlias = Any
 
-log = get_logger("wakeful.app")
-
 _STARTED: Final = "this Wakeful has already started; create another one for another replica"
-
-
-class _Declared(NamedTuple):
-    """A function that is a job, and the document of the job."""
-
-    function: Callable[..., object]
-    document: Mapping[str, object]
 
 
 class Wakeful:
@@ -114,6 +86,10 @@ class Wakeful:
         store: Store | None = None,
         settings: Settings | None = None,
     ) -> None:
+        from wakeful.app.arguments import AppArguments
+        from wakeful.app.overrides import overrides
+        from wakeful.launch.function import FunctionLauncher
+
         self._arguments = AppArguments(
             url=url,
             workspace=workspace,
@@ -135,7 +111,7 @@ class Wakeful:
         self._functions = FunctionLauncher(context=handler_context)
         self._connect_on_use = connect_on_use
         self._connecting = threading.Lock()
-        self._declared: dict[str, _Declared] = {}
+        self._declared: dict[str, Declared] = {}
         self._task_functions: dict[object, Task] = {}
         self._agent_classes: list[type[Agent]] = []
         self._assemble(self._arguments)
@@ -147,22 +123,8 @@ class Wakeful:
         self._assemble(arguments or self._arguments)
 
     def _assemble(self, arguments: AppArguments) -> None:
-        settings = arguments.effective_settings()
-        workspace, agent = self._where = arguments.workspace, arguments.agent
-        self.store = arguments.store or store_at(settings.db)
-        keyring = keyring_for(settings.secret_key, None if arguments.store else sqlite_path(settings.db))
-        metrics = Metrics(settings.metrics_agents)
-        self._config = engine_config(arguments.config, settings)
-        self._defaults = arguments.defaults or job_defaults(settings)
-        lanes = self._config.lanes
-        launchers = build_launchers(
-            self.store, settings, self._functions, keyring, metrics, lanes, arguments.celery
-        )
-        self._launchers, self._channels = launchers.registry, launchers.channels
-        waiting = arguments.wait_for_db
-        self._wait_for_db = (settings.wait_for_db or 0) if waiting is None else waiting
-        self._grace = arguments.grace
-        self._ping = settings.ping_url, settings.ping_ms
+        from wakeful.app.assembly import Assembly
+
         self._engine: Engine | None = None
         #: whether the database is open without an engine
         self._connected = False
@@ -174,34 +136,29 @@ class Wakeful:
         self.on_error: Callable[[], None] = lambda: None
         #: called when the database is open, before the engine starts
         self.before_start: Callable[[], Awaitable[None]] = _nothing
-        #: all use cases, for programs with an interface of their own
-        self.services = Services(
-            self.store, self._launchers, keyring, self._defaults, settings, metrics, lanes=lanes
-        )
-        self._agent_runtime = AgentRuntime(self.services, workspace, lanes)
-        for each in self._agent_classes:
-            self._agent_runtime.register(each)
-        connect_services(launchers, self.services, self._agent_runtime.launcher)
         #: the event loop that this scheduler runs on
         self.home = Home()
         if self._connect_on_use:
             self.home.on_absent = self._connect_on_thread
         self._portal: Portal | None = None
-        #: create, change and run jobs
-        self.jobs = Jobs(self.services, workspace, agent, self.home)
-        #: read, stop, replay and complete runs
-        self.runs = Runs(self.services, workspace, agent, self.home)
-        self._tasks = Tasks(
-            self.services, self._functions, self.jobs, self.runs, self.home, self._task_functions, self._where
+        parts = self._parts = Assembly(
+            arguments, self._functions, self._agent_classes, self._declared, self._task_functions, self.home
         )
+        self.store = parts.store
+        #: all use cases, for programs with an interface of their own
+        self.services = parts.services
+        #: create, change and run jobs
+        self.jobs = parts.jobs
+        #: read, stop, replay and complete runs
+        self.runs = parts.runs
         #: create and change agents, send messages and signals to them, and manage their instances
-        self.agents = Agents(self.services, workspace, self.home)
+        self.agents = parts.agents
         #: read and acknowledge incidents
-        self.incidents = Incidents(self.services, workspace, self.home)
+        self.incidents = parts.incidents
         #: read and decide suggestions
-        self.suggestions = Suggestions(self.services, workspace, self.home)
+        self.suggestions = parts.suggestions
         #: the same methods without `await`, for any thread and any event loop but that of this scheduler
-        self.sync = SyncMethods(self, self._tasks, self.home)
+        self.sync = parts.sync
 
     # --- declared jobs ---------------------------------------------------------------------------
 
@@ -248,7 +205,7 @@ class Wakeful:
         """
 
         def register(function: F) -> F:
-            self._tasks.register(name or slug_of(function), function, options)
+            self._parts.tasks.register(name, function, options)
             return function
 
         return register
@@ -321,7 +278,7 @@ class Wakeful:
         """
         if running_loop() is None:
             raise FailedPrecondition("`app.enqueue` needs `await`; in a sync function use `app.sync.enqueue`")
-        return Enqueued(self._tasks, self._tasks.prepare(function, args, kwargs))
+        return self._parts.tasks.call_later(function, args, kwargs)
 
     @property
     def functions(self) -> FunctionLauncher:
@@ -334,38 +291,16 @@ class Wakeful:
         Its `name` is the agent. Signals to its instances are handled by this process, and by every other one
         that registers the class. Register it before the start, or later.
         """
-        registered = self._agent_runtime.register(cls)
+        registered = self._parts.agent_runtime.register(cls)
         self._agent_classes.append(cls)
         return registered
 
     def _declare(self, schedule: object, name: str | None, options: Mapping[str, object]) -> Callable[[F], F]:
         def declare(function: F) -> F:
-            slug = name or slug_of(function)
-            again = self._is_defined_again(slug, function)
-            if slug in self._declared and not again:
-                raise AlreadyExists(f"a job '{slug}' is already declared; give this one another `name`")
-            target = Function(slug).to_json()
-            document = {**options, "name": slug, "schedule": schedule, "target": target}
-            if self.home.loop is not None:
-                # As of 1970: `_save_declared` judges times that have passed.
-                self._read_declared(document, now_ms=0)
-            self._functions.register(slug, function, replace=again)
-            if self.home.loop is not None:
-                try:
-                    self.home.save(slug, lambda: self._save_declared(document))
-                except BaseException:
-                    self._functions.unregister(slug)
-                    raise
-            self._declared[slug] = _Declared(function, document)
-            self._tasks.declare(slug, function)
+            self._parts.declared.declare(function, schedule, name, options)
             return function
 
         return declare
-
-    def _is_defined_again(self, slug: str, function: Callable[..., object]) -> bool:
-        """Return whether a cell of a notebook, or a line at a prompt, defines a declared function anew."""
-        known = self._declared.get(slug)
-        return known is not None and self.home.loop is not None and is_defined_again(known.function, function)
 
     # --- start and stop --------------------------------------------------------------------------
 
@@ -394,7 +329,7 @@ class Wakeful:
                 self._start_on_thread(self._connect)
 
     async def _connect(self) -> None:
-        await open_within(self.store, self._wait_for_db)
+        await self._parts.open_store()
         self._connected = True
         self.home.open()
 
@@ -423,37 +358,21 @@ class Wakeful:
     async def __aenter__(self) -> Self:
         if self._engine is not None or self._connected:
             raise FailedPrecondition(_STARTED)
-        await open_within(self.store, self._wait_for_db)
+        await self._parts.open_store()
         try:
-            for declared in self._declared.values():
-                await self._save_declared(declared.document)
+            await self._parts.declared.save_all()
             await self.before_start()
-            await self._agent_runtime.start()
+            await self._parts.agent_runtime.start()
             self._stopping = asyncio.Event()
-            metrics, clock = self.services.metrics, self.store.clock
-            tracing = await self._tracing.enter_async_context(engine_tracing())
-            self.services.telemetry.tracing = tracing
-            turn_starter = TurnStarter(self.store, clock, self._config.tick_ms)
-            evolution_starter = EvolutionStarter(
-                self.store, self.services.agents.evolution_jobs, self.services.agents.repair_internal_jobs
-            )
-            deliverer = Deliverer(self.store, clock, self._channels, metrics.record_delivery, tracing)
-            engine = Engine(
-                self.store,
-                self._launchers,
-                self._config,
-                metrics,
-                [turn_starter, deliverer, evolution_starter, *self._agent_runtime.loops(), *self._pingers()],
-                tracing,
-            )
+            engine = await self._parts.build_engine(self._tracing)
             self.home.open()  # work that begins at once may use the scheduler
             await engine.start()
         except BaseException:
             async with self._closing() as closing:
-                closing.push_async_callback(self._launchers.close)
+                closing.push_async_callback(self._parts.launchers.close)
             raise
         self._engine = self.services.admin.status.engine = engine
-        engine.grace_ms = round(self._grace * 1000)
+        engine.grace_ms = round(self._parts.grace * 1000)
         engine.on_incompatible = self._end_incompatible
         if engine.incompatible is not None:
             self._end_incompatible()
@@ -524,7 +443,7 @@ class Wakeful:
                         await self.home.settle()
                 finally:  # work that ends in the grace period may still use the scheduler
                     if engine is not None:
-                        await engine.stop(round((self._grace if grace is None else grace) * 1000))
+                        await engine.stop(round((self._parts.grace if grace is None else grace) * 1000))
 
     def _closing(self) -> contextlib.AsyncExitStack:
         """Return what closes all but the engine. A part that fails or is cancelled keeps no other open."""
@@ -532,7 +451,7 @@ class Wakeful:
         stack.push_async_callback(self._tracing.aclose)
         stack.push_async_callback(self.store.close)
         stack.push_async_callback(self.services.close)
-        stack.push_async_callback(self._agent_runtime.stop)
+        stack.push_async_callback(self._parts.agent_runtime.stop)
         stack.callback(self.home.close)
         return stack
 
@@ -554,44 +473,6 @@ class Wakeful:
             await self._stopping.wait()
         if self.error is not None:
             raise self.error
-
-    def _pingers(self) -> list[Pinger]:
-        url, every_ms = self._ping
-        if url is None:
-            return []
-        services = self.services
-        return [
-            Pinger(self.store.clock, url, every_ms, services.admin.status.ready, services.metrics.record_ping)
-        ]
-
-    def _read_declared(self, document: Mapping[str, object], now_ms: int) -> Definition:
-        try:
-            return read_definition(document, now_ms=now_ms, defaults=self._defaults)
-        except InvalidArgument as error:
-            raise _name_job(document, error) from error
-
-    async def _save_declared(self, document: Mapping[str, object]) -> None:
-        try:
-            await self.services.jobs.upsert(LOCAL, *self._where, document)
-        except InvalidSchedule as error:
-            # Read it as of 1970: a past time is then valid, and other errors are still raised.
-            timing = self._read_declared(document, now_ms=0).timing
-            at = timing.schedule if timing else None
-            if not isinstance(at, At) or at.at_ms > self.store.clock.now_ms():
-                raise _name_job(document, error) from error
-            log.info(
-                "job.over",
-                job=document["name"],
-                workspace=self._where[0],
-                agent=self._where[1],
-                reason="its time had passed before the start",
-            )
-        except InvalidArgument as error:
-            raise _name_job(document, error) from error
-
-
-def _name_job(document: Mapping[str, object], error: InvalidArgument) -> InvalidArgument:
-    return type(error)(f"job '{document['name']}': {error.message}")
 
 
 async def _nothing() -> None:

@@ -12,7 +12,6 @@ import weakref
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final, TypeVar, cast
 
-from wakeful.app.caller_connection import run_async, run_blocking
 from wakeful.client.portal import Portal
 from wakeful.errors import FailedPrecondition, WakefulError
 from wakeful.logs import get_logger
@@ -121,6 +120,8 @@ class HomePortal(Portal):
         connection, part = kwargs.get("connection"), getattr(method, "__self__", None)
         if connection is None:
             return super().call_method(method, *args, **kwargs)
+        from wakeful.app.caller_connection import run_blocking  # imports the store
+
         call: Callable[..., Coroutine[object, object, R]] = inspect.unwrap(method)
         return run_blocking(self.run, self.kind, connection, lambda: call(part, *args, **kwargs))
 
@@ -191,6 +192,8 @@ def _run_at_home(name: str, method: Callable[..., Coroutine[object, object, R]])
         home, connection = cast(Home, self._home), kwargs.get("connection")
         if connection is None:
             return home.run(lambda: method(self, *args, **kwargs))
+        from wakeful.app.caller_connection import run_async  # imports the store
+
         kind = self._services.store.kind
         return run_async(home.run, kind, connection, lambda: method(self, *args, **kwargs))
 

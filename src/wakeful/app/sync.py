@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from wakeful.app.admin import Incidents, Suggestions
+from wakeful.app.agents import Agents
 from wakeful.app.calls import Call, not_committed, read_result
 from wakeful.app.home import Home, HomePortal
 from wakeful.app.jobs import Jobs
 from wakeful.app.tasks import Tasks
 from wakeful.client import sync
 from wakeful.client.portal import Portal, blocking
-from wakeful.client.scheduler import Scheduler
 from wakeful.errors import NotFound
 from wakeful.model import Run
 
@@ -41,18 +42,20 @@ class SyncJobs(sync.Jobs):
 class SyncMethods:
     """The methods of a scheduler without `await`: `app.sync`."""
 
-    def __init__(self, app: Scheduler, tasks: Tasks, home: Home) -> None:
+    def __init__(
+        self, tasks: Tasks, agents: Agents, incidents: Incidents, suggestions: Suggestions, home: Home
+    ) -> None:
         portal = HomePortal(home, tasks.kind)
         #: create, change and run jobs
         self.jobs = SyncJobs(portal, tasks.jobs)
         #: read, stop, replay and complete runs
-        self.runs = sync.Runs(portal, app.runs)
+        self.runs = sync.Runs(portal, tasks.runs)
         #: create and change agents, send messages and signals to them, and manage their instances
-        self.agents = sync.Agents(portal, app.agents)
+        self.agents = sync.Agents(portal, agents)
         #: read and acknowledge incidents
-        self.incidents = sync.Incidents(portal, app.incidents)
+        self.incidents = sync.Incidents(portal, incidents)
         #: read and decide suggestions
-        self.suggestions = sync.Suggestions(portal, app.suggestions)
+        self.suggestions = sync.Suggestions(portal, suggestions)
         self._tasks, self._portal = tasks, portal
 
     def enqueue(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> SyncEnqueued:

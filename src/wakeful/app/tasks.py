@@ -129,11 +129,12 @@ class Tasks:
         """The database: `sqlite` or `postgresql`."""
         return self._services.store.kind
 
-    def register(self, name: str, function: Callable[..., object], options: Mapping[str, Any]) -> None:
+    def register(self, name: str | None, function: Callable[..., object], options: Mapping[str, Any]) -> None:
         """Register a function that may have any parameters, with the fields of its job.
 
         A function that a cell of a notebook defines anew replaces the one of that name.
         """
+        name = name or slug_of(function)
         known = [key for key, task in self._tasks.items() if task.name == name and task.options is not None]
         again = self._home.loop is not None and any(
             is_defined_again(self._tasks[key].function, function) for key in known
@@ -167,7 +168,7 @@ class Tasks:
                 raise InvalidArgument(
                     "a call needs the name of its function; give it one: `app.function(name=…)(function)`"
                 )
-            self.register(slug_of(function), function, {})
+            self.register(None, function, {})
         task = self._tasks[identify(function)]
         parameters = self._parameters.get(identify(function))
         if parameters is None:
@@ -181,6 +182,12 @@ class Tasks:
         key = read_key(options["key"], options["unique_for"])
 
         return Call(task, arguments, due_ms, key, options.get(CONNECTION))
+
+    def call_later(
+        self, function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, Any]
+    ) -> Enqueued[Any]:
+        """Check a call of a function, and return what enqueues it when it is awaited."""
+        return Enqueued(self, self.prepare(function, args, kwargs))
 
     async def enqueue(self, call: Call, *, connection: object | None = None) -> Run:
         """Store a run of the function, due at its time, and return it; with a key, once."""

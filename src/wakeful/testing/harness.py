@@ -222,7 +222,7 @@ class Harness:
         )
 
     def _name(self, function: Callable[..., object] | str) -> str:
-        return function if isinstance(function, str) else self.app._tasks.name_of(function)
+        return function if isinstance(function, str) else self.app._parts.tasks.name_of(function)
 
 
 class HarnessFactory(Protocol):

@@ -482,6 +482,17 @@ print(*sorted(set({_NOT_FOR_DECLARING!r}) & sys.modules.keys()))
     assert done.stdout.strip() == ""
 
 
+def test_importing_the_scheduler_loads_no_services_and_no_store():
+    """They are imported when one is constructed."""
+    program = """
+import sys
+from wakeful import Wakeful
+print(*sorted({"wakeful.service", "wakeful.store", "wakeful.engine", "wakeful.model"} & sys.modules.keys()))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
 def test_a_complete_program_runs_a_tick(tmp_path: Path):
     """A complete program, as in the documentation."""
 

@@ -427,7 +427,7 @@ async def test_a_process_that_resumes_after_its_lease_expired_changes_nothing(
 async def test_a_process_that_exits_without_its_database_closes_its_connections(new_app: NewApp):
     app = new_app()
     await app.__aenter__()
-    webhooks = app._launchers.launcher("webhook")
+    webhooks = app._parts.launchers.launcher("webhook")
     assert isinstance(webhooks, WebhookLauncher)
     client = webhooks._client
     assert client is not None

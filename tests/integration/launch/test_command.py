@@ -102,7 +102,7 @@ async def test_a_stopping_engine_kills_its_commands_and_releases_their_runs(new_
         await app.stop(grace=0.05)
         assert not alive(pids[0])
         await eventually(lambda: not any(map(alive, pids)))
-        async with new_app(commands=ALL, config=replace(app._config, lanes={})) as other:
+        async with new_app(commands=ALL, config=replace(app._parts.config, lanes={})) as other:
             assert (await other.runs.get(run.id)).state == "retrying"
 
 

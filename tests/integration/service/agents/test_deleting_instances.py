@@ -369,7 +369,7 @@ async def test_a_delay_in_memory_of_a_deleted_instance_is_dropped(new_app: NewAp
     async with app:
         await handled(app, "delay")
         await app.agents.delete_instance("counter", "eu")
-        delays = app._agent_runtime._delays
+        delays = app._parts.agent_runtime._delays
 
         async def dropped() -> bool:
             return len(delays) == 0
