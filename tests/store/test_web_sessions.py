@@ -16,7 +16,7 @@ from tests.support.waiting import PATIENCE, eventually
 from wakeful.store.accounts import KeyRow
 from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
-from wakeful.store.sql import web_sessions
+from wakeful.store.sql import people, web_sessions
 from wakeful.store.sql.accounts import ADD_KEY
 from wakeful.store.sql.web_sessions import SignInLinkRow, WebSessionRow
 from wakeful.store.sqlite import SqliteStore
@@ -200,11 +200,18 @@ def _cases() -> list[tuple[str, list[object], int]]:
         ("LOCK_LIMIT", ["500"], 5),
         ("SET_LIMIT", ["500", NOW + 1], 5),
         ("PRUNE_LIMITS", [NOW + 10], 50),
+        ("PERSON_SESSION", [_hash("s5")], 5),
+        ("PERSON_BY_ID", ["5"], 5),
+        ("PERSON_NAMES", [["5", "6"]], 5),
+        ("PEOPLE", [10], 10),
+        ("PUT_PERSON", ["5", "i", "5", "Ada", None, "{}", NOW, NOW + COUNT], 5),
+        ("REMOVE_PERSON", ["5", NOW], 5),
+        ("REVOKE_KEYS_OF", ["person:5", NOW], 5),
     ]
 
 
 def _statement(name: str) -> str:
-    return str(getattr(web_sessions, name))
+    return str(_statements()[name])
 
 
 def _rows() -> list[tuple[str, list[tuple[object, ...]]]]:
@@ -217,13 +224,25 @@ def _rows() -> list[tuple[str, list[tuple[object, ...]]]]:
         ),
         (web_sessions.ADD_LINK, [(_hash(each), str(each // 2), NOW, NOW + each) for each in numbers]),
         (web_sessions.ADD_LIMIT, [(str(each), NOW + each) for each in numbers]),
+        (
+            people.PUT_PERSON,
+            [(str(each), "i", str(each), "Ada", None, "{}", NOW, NOW + each) for each in numbers],
+        ),
+        (
+            web_sessions.ADD_SESSION,
+            [(_hash(f"s{each}"), f"person:{each}", NOW, NOW, NOW + DAY, None) for each in numbers],
+        ),
     ]
+
+
+def _statements() -> dict[str, object]:
+    return {**vars(web_sessions), **vars(people)}
 
 
 def test_every_statement_has_a_case() -> None:
     named = {
         name
-        for name, text in vars(web_sessions).items()
+        for name, text in _statements().items()
         if name.isupper() and name[0] != "_" and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE)\b", str(text))
     }
     assert named == {name for name, *_ in _cases()}
@@ -245,7 +264,7 @@ async def test_sqlite_scans_no_table_except_the_links(tmp_path: Path) -> None:
             if step[3].startswith("SCAN") and "json_each" not in step[3]:
                 scans.add(name)
     await store.close()
-    assert scans == {"DELETE_LINKS"}
+    assert scans == {"DELETE_LINKS", "PEOPLE"}  # of the people, the first by an index
 
 
 async def test_postgres_visits_few_rows() -> None:

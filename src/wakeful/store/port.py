@@ -31,7 +31,7 @@ A column `x_ms` of a row is an instant; the database has its own type for it and
 - `suggestions` and `verifications`: the modules of these names in `sql`. `job_revisions`: one row for each
   change of the definition of a job (`RevisionRow`), written in its transaction (`JobChange.revision`). They
   go with the row of the job.
-- `web_sessions`, `sign_in_links`, `sign_in_limits`: `sql.web_sessions`.
+- `web_sessions`, `sign_in_links`, `sign_in_limits`: `sql.web_sessions`; `people`: `sql.people`.
 - `run_counts`, `job_run_periods`, `job_run_counts`, `run_counts_position`: `sql.run_counts`.
 - `changes`, and in PostgreSQL `changes_head`: `changelog`. `schema_version`: `migrations`.
 
@@ -75,6 +75,7 @@ from wakeful.store.sql.incidents import SqlIncidents
 from wakeful.store.sql.instances import SqlInstances
 from wakeful.store.sql.jobs_and_runs import SqlJobsAndRuns
 from wakeful.store.sql.overviews import SqlOverviews
+from wakeful.store.sql.people import SqlPeople
 from wakeful.store.sql.reports import SqlReports
 from wakeful.store.sql.run_counts import SqlRunCounts
 from wakeful.store.sql.running import SqlRunning
@@ -101,6 +102,7 @@ class Store(
     SqlHooks,
     SqlAdmin,
     SqlWebSessions,
+    SqlPeople,
     SqlRunCounts,
     SqlFigures,
     SqlLive,

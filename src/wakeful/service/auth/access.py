@@ -73,7 +73,7 @@ MAY: Final[dict[Action, frozenset[Role]]] = {
 class Principal:
     """The authenticated caller."""
 
-    #: the name in the audit log: `key:<id>`, `jwt:<subject>`, `python`
+    #: the name in the audit log: `key:<id>`, `person:<id>`, `jwt:<subject>`, `python`
     actor: str
     role: Role
     #: the workspace that the caller belongs to; None: all workspaces
@@ -86,6 +86,8 @@ class Principal:
     run_id: str | None = None
     #: whether the model of a chat makes the call, by the tool `cron`
     by_model: bool = False
+    #: the workspaces that a person of several can choose from
+    workspaces: tuple[str, ...] = ()
 
     @property
     def is_person(self) -> bool:

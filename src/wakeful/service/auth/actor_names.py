@@ -30,7 +30,10 @@ class ActorNames:
     """Reads the names of stored actors."""
 
     def __init__(self, store: Store) -> None:
-        self._readers: dict[str, NamesReader] = {"key": store.key_names}
+        self._readers: dict[str, NamesReader] = {
+            "key": store.key_names,
+            "person": store.person_names,
+        }
         #: actors that this database does not have: they are not looked up again
         self._unknown: BoundedCache[str, bool] = BoundedCache(MB)
 

@@ -22,11 +22,12 @@ from wakeful.store.sql.driver import SqlSession
 _SKEW_MS: Final = 60_000
 _COLUMNS: Final = "hash, key_id, created_at, seen_at, expires_at, address"
 _OF_KEY: Final = ", ".join(f"k.{column}" for column in KEY_COLUMNS.split(", "))
-_OF_SESSION: Final = ", ".join(f"s.{column}" for column in _COLUMNS.split(", "))
+COLUMNS_OF_SESSION: Final = ", ".join(f"s.{column}" for column in _COLUMNS.split(", "))
 ADD_SESSION: Final = f"INSERT INTO web_sessions ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6)"
 #: the primary keys of web_sessions and keys
 SESSION: Final = f"""
-    SELECT {_OF_SESSION}, {_OF_KEY} FROM web_sessions s JOIN keys k ON k.id = s.key_id WHERE s.hash = $1"""
+    SELECT {COLUMNS_OF_SESSION}, {_OF_KEY} FROM web_sessions s JOIN keys k ON k.id = s.key_id
+    WHERE s.hash = $1"""
 #: web_sessions_of_key
 SESSIONS: Final = f"""
     SELECT {_COLUMNS} FROM web_sessions WHERE key_id = $1 AND expires_at > $2
@@ -78,6 +79,7 @@ class WebSessionRow(NamedTuple):
 
     #: SHA-256 of the token
     hash: bytes
+    #: the key, or `person:<id>` (`sql.people`)
     key_id: str
     created_ms: int
     #: the last request, to the minute

@@ -1,0 +1,153 @@
+"""People who sign in at an OpenID Connect issuer: one row per person (`people`), by issuer and subject.
+
+Sessions of a person are in `web_sessions`, with the person's actor (`person:<id>`) in the place of a key. The
+row of a person who was removed stays: history shows the name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from wakeful.store.accounts import KEYS_TOPIC, key_topic
+from wakeful.store.audit import AuditEntry, always
+from wakeful.store.sql.base import Recorded, SqlBase
+from wakeful.store.sql.driver import Row, SqlSession
+from wakeful.store.sql.web_sessions import (
+    COLUMNS_OF_SESSION,
+    WebSessionRow,
+    add_session,
+    delete_sessions,
+)
+
+#: Before the id of a person in `web_sessions` and in the audit log.
+PERSON: Final = "person:"
+_COLUMNS: Final = "id, issuer, subject, name, email, grants, created_at, signed_in_at, removed_at"
+_OF_PERSON: Final = ", ".join(f"p.{column}" for column in _COLUMNS.split(", "))
+#: the primary key
+PUT_PERSON: Final = f"""
+    INSERT INTO people ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, NULL)
+    ON CONFLICT (id) DO UPDATE SET name = EXCLUDED.name, email = EXCLUDED.email, grants = EXCLUDED.grants,
+        signed_in_at = EXCLUDED.signed_in_at, removed_at = NULL"""
+#: the primary key
+PERSON_BY_ID: Final = f"SELECT {_COLUMNS} FROM people WHERE id = $1"
+#: the primary key, once for each
+PERSON_NAMES: Final = "SELECT id, name FROM people WHERE id = ANY($1::text[])"
+#: people_signed_in: a range of it, in its order
+PEOPLE: Final = f"""
+    SELECT {_COLUMNS} FROM people WHERE removed_at IS NULL ORDER BY signed_in_at DESC, id LIMIT $1"""
+#: the primary key
+REMOVE_PERSON: Final = "UPDATE people SET removed_at = $2 WHERE id = $1 AND removed_at IS NULL"
+#: the primary keys of web_sessions and people
+PERSON_SESSION: Final = f"""
+    SELECT {COLUMNS_OF_SESSION}, {_OF_PERSON} FROM web_sessions s JOIN people p ON p.id = substr(s.key_id, 8)
+    WHERE s.hash = $1 AND substr(s.key_id, 1, 7) = '{PERSON}' AND p.removed_at IS NULL"""
+#: keys_of_creator
+REVOKE_KEYS_OF: Final = "UPDATE keys SET revoked_at = $2 WHERE created_by = $1 AND revoked_at IS NULL"
+
+
+class PersonRow(NamedTuple):
+    """A person."""
+
+    #: follows from issuer and subject
+    id: str
+    issuer: str
+    subject: str
+    name: str
+    #: as the issuer says; None: it does not say
+    email: str | None
+    #: by workspace, `*` for all: the role, as of the last sign-in
+    grants: Mapping[str, str]
+    created_ms: int
+    signed_in_ms: int
+    removed_ms: int | None = None
+
+    @property
+    def actor(self) -> str:
+        """The actor in the audit log, and the owner of the sessions."""
+        return PERSON + self.id
+
+
+def _person(row: Row) -> PersonRow:
+    person = PersonRow(*row)
+    return person._replace(grants=json.loads(str(person.grants)))
+
+
+async def sign_in(session: SqlSession, person: PersonRow, web_session: WebSessionRow) -> None:
+    """Add the person, or replace what the issuer says, and add the session."""
+    grants = json.dumps(dict(person.grants), separators=(",", ":"), sort_keys=True)
+    await session.execute(PUT_PERSON, *person._replace(grants=grants)[:-1])  # type: ignore[arg-type]
+    await add_session(session, web_session)
+
+
+async def person_session(session: SqlSession, hash: bytes) -> tuple[WebSessionRow, PersonRow] | None:
+    """Return the session with that hash and its person."""
+    row = await session.row(PERSON_SESSION, hash)
+    if row is None:
+        return None
+    values = list(row)
+    own = len(WebSessionRow._fields)
+    return WebSessionRow(*values[:own]), _person(values[own:])
+
+
+async def person(session: SqlSession, id: str) -> PersonRow | None:
+    """Return the person with that id."""
+    row = await session.row(PERSON_BY_ID, id)
+    return None if row is None else _person(row)
+
+
+async def person_names(session: SqlSession, ids: Sequence[str]) -> dict[str, str]:
+    """Return the names of these people by id, removed ones included."""
+    return dict(map(tuple, await session.rows(PERSON_NAMES, ids)))
+
+
+async def people(session: SqlSession, limit: int) -> list[PersonRow]:
+    """Return the people who were not removed, the last signed in first."""
+    return [_person(row) for row in await session.rows(PEOPLE, limit)]
+
+
+async def remove_person(session: SqlSession, id: str, now_ms: int) -> bool:
+    """Remove a person, end the sessions, and revoke the keys that the person created."""
+    if not await session.execute(REMOVE_PERSON, id, now_ms):
+        return False
+    await delete_sessions(session, PERSON + id)
+    await session.execute(REVOKE_KEYS_OF, PERSON + id, now_ms)
+    return True
+
+
+class SqlPeople(SqlBase):
+    """People who sign in at an issuer."""
+
+    async def sign_in_person(
+        self, person: PersonRow, session: WebSessionRow, entries: Sequence[AuditEntry] = ()
+    ) -> None:
+        """Add the person, or replace name, address and grants, and add a session of the person.
+
+        The time of creation stays, and a person who was removed is there again.
+        """
+        write = self._shared(sign_in, key_topic(person.actor))
+        await self._record(Recorded(entries, always), write, person, session)
+
+    async def person_session(self, hash: bytes) -> tuple[WebSessionRow, PersonRow] | None:
+        """Return the session of a person with that hash, and the person. The session may have ended."""
+        return await self._read(person_session, hash)
+
+    async def person(self, id: str) -> PersonRow | None:
+        """Return the person with that id, also one who was removed."""
+        return await self._read(person, id)
+
+    async def person_names(self, ids: Sequence[str]) -> dict[str, str]:
+        """Return the names of these people by id, removed ones included."""
+        return await self._read(person_names, ids)
+
+    async def people(self, limit: int) -> list[PersonRow]:
+        """Return the people who were not removed, the last signed in first."""
+        return await self._read(people, limit)
+
+    async def remove_person(self, id: str, now_ms: int, entries: Sequence[AuditEntry] = ()) -> bool:
+        """Remove a person: sessions and sign-in links end, and keys that the person created are revoked.
+
+        False: there is no such person.
+        """
+        return await self._record(Recorded(entries), self._shared(remove_person, KEYS_TOPIC), id, now_ms)
