@@ -273,7 +273,7 @@ class Tasks:
             found = None
         if found is not None and found.target != target.to_json():
             raise _other_target(name)
-        if found is not None and (found.schedule or found.after or found.trigger_url):
+        if found is not None and (found.schedule or found.after or found.on or found.trigger_url):
             await self.jobs.update(name, **options)  # somebody lets it start at other times too: that stays
         else:
             await self.jobs.upsert(name, **{**options, "target": target})

@@ -312,6 +312,7 @@ class JobShape(TypedDict):
     evidence: list[str]
     budget: dict[str, Json] | None
     triggerUrl: bool
+    on: dict[str, Json] | None
     overlapPolicy: str
     maxQueued: int
     catchupPolicy: str

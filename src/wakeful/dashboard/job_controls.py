@@ -24,12 +24,13 @@ _PLACED: Final = (
 )  # fmt: skip
 #: Other names of a target, which has a control.
 _SHORT: Final = ("webhookUrl", "workflowId", "version", "userId")
+_CLOCK_CHANGES: Final = ("dstGap", "dstOverlap")
 #: The groups of the other fields: id, title, fields.
 _GROUPS: Final = (
     (
         "timing",
         "Start, end, excluded days and clock changes",
-        ("triggerUrl", "startAt", "endAt", "exclude", "activeHours", "jitterMs", "dstGap", "dstOverlap"),
+        ("on", "triggerUrl", "startAt", "endAt", "exclude", "activeHours", "jitterMs", *_CLOCK_CHANGES),
     ),
     (
         "retries",
@@ -63,6 +64,7 @@ _LABELS: Final = {
     "lostLimit": "Losses together with other runs",
     "after": "After another job",
     "triggerUrl": "Start it by its trigger URL, without a schedule",
+    "on": "On an event of an MCP server",
 }
 #: The parts of fields whose value is an object: name, form, further words.
 _PARTS: Final[Mapping[str, tuple[tuple[str, str, tuple[str, ...]], ...]]] = {
@@ -84,6 +86,7 @@ _EXAMPLES: Final = {
     "precheck": '{"kind": "webhook", "url": "https://example.com/anything-new"}',
     "verify": '{"kind": "http", "url": "https://example.com/report.html", "newerThanMs": 60000}',
     "exclude": "2027-12-24/2028-01-01\nholidays:DE-BY\nweekends",
+    "on": '{"server": "crm", "event": "ticket.created", "arguments": {"queue": "billing"}}',
     "evidence": "external_id\nresult_url",
     "startAt": "2027-03-01T09:00",
     "endAt": "2027-03-31T00:00",

@@ -199,12 +199,12 @@ def _definition(reading: DocumentReader) -> Definition:
     work = reading.read(WORK)
     targets = {field: values[field] for field in TARGET_FIELDS if field in values}
     work["target"] = read_targets(targets, reading.old_target, problems)
-    starts = "schedule" in values or "after" in values or work.get("trigger_url")
+    starts = "schedule" in values or "after" in values or work.get("trigger_url") or work.get("on")
     if not starts and not is_called(work["target"]):
         problems.add(
             "schedule",
-            "it is missing; write '0 9 * * 1-5' or 'every 15m', or name another job in `after`, or set "
-            "`triggerUrl` to true for a job that only its trigger URL and manual runs start",
+            "it is missing; write '0 9 * * 1-5' or 'every 15m', or name another job in `after` or an event "
+            "in `on`, or set `triggerUrl` to true for a job that only its trigger URL and manual runs start",
         )
     if "after" in about and about["after"].job == name:
         problems.add("after", "a job cannot come after itself; name another one")

@@ -23,6 +23,7 @@ from wakeful.document.kinds import (
     backoff,
     choice,
     description,
+    event,
     exclude,
     flag,
     hours,
@@ -107,6 +108,7 @@ _KINDS: Final[dict[str, Kind]] = {
     "budget": Kind("json", budget, None, "Mapping[str, object]", "Mapping[str, Json]", _object),
     "backoff": backoff,
     "after": after,
+    "on": event,
     "description": description,
     "labels": labels,
 }

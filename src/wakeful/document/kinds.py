@@ -228,6 +228,10 @@ _CHAIN: Final = """write "other-job" or {"job": "other-job", "on": "succeeded"}"
 _JOB_NAME: Final = slug("job")
 _CHAIN_ON: Final = choice(ChainOn)
 _DELAY: Final = milliseconds(1)
+_EVENT: Final = 'write {"server": "crm", "event": "ticket.created"}'
+_SERVER: Final = slug("server")
+_EVENT_NAME: Final = text(MAX_TEXT)
+_LARGEST_ARGUMENTS: Final = 8_192
 
 
 def read_description(value: object) -> str:
@@ -276,6 +280,30 @@ def read_chain(value: object) -> Chain:
     if not isinstance(output, bool):
         refuse(f"output: {quote(output)} is not true or false")
     return Chain(_JOB_NAME(values["job"]), _CHAIN_ON(values.get("on", "succeeded")), output)
+
+
+def read_event(value: object) -> dict[str, Json]:
+    """Return the event of an MCP server that starts a job, from an object that names both.
+
+    >>> read_event({"server": "crm", "event": "ticket.created"})
+    {'server': 'crm', 'event': 'ticket.created'}
+    """
+    if not isinstance(value, Mapping):
+        refuse(f"{quote(value)} is not an object; {_EVENT}")
+    values = _only(value, "server", "event", "arguments")
+    for name in ("server", "event"):
+        if name not in values:
+            refuse(f"it names no {name}; {_EVENT}")
+    read: dict[str, Json] = {
+        "server": _SERVER(values["server"]),
+        "event": str(read_as("event", _EVENT_NAME, values["event"])),
+    }
+    arguments = values.get("arguments")
+    if arguments:
+        if not isinstance(arguments, Mapping):
+            refuse(f"arguments: {quote(arguments)} is not an object with the arguments of the event")
+        read["arguments"] = json_value(dict(arguments), _LARGEST_ARGUMENTS)
+    return read
 
 
 def read_backoff(value: object) -> Backoff:
@@ -327,6 +355,14 @@ description: Final = Kind(
 )
 labels: Final = Kind("json", read_labels, None, "Mapping[str, str]", "Mapping[str, str]", dict)
 after: Final = Kind("json", read_chain, None, "str | Mapping[str, str | bool]", "Chain", _write_chain)
+event: Final = Kind(
+    "json",
+    read_event,
+    None,
+    "Mapping[str, object]",
+    "Mapping[str, Json]",
+    lambda value: None if value is None else dict(value),
+)
 backoff: Final = Kind(
     "json",
     read_backoff,

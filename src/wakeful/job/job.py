@@ -251,6 +251,14 @@ class Work:
             section="schedule",
         ),
     ] = False
+    on: Annotated[
+        Mapping[str, Json] | None,
+        FieldSpec(
+            "[Fire for each event of an MCP server](../how-to/on-event.md) that the operator has configured: "
+            '`{"server": "crm", "event": "ticket.created", "arguments": {"queue": "billing"}}`.',
+            section="schedule",
+        ),
+    ] = None
     #: the time zone of `active_hours`
     hours_tz: str | None = None
     #: whether the target is the agent's and not in the job's document
@@ -341,7 +349,7 @@ class Definition:
     """A job as it is written: without its state and history."""
 
     name: str
-    #: None for a job that only another one (`after`), its trigger URL or a person starts
+    #: None for a job that only another one (`after`), an event, its trigger URL or a person starts
     timing: Timing | None
     policy: Policy = DEFAULT_POLICY
     work: Work = field(default_factory=Work)

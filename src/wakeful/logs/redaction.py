@@ -64,6 +64,7 @@ def setting_secrets(settings: Settings) -> list[str | None]:
         settings.jwt_secret,
         settings.metrics_key,
         *settings.chat_keys.values(),
+        *(server.key for server in settings.event_servers.values()),
         *(match[1] for url in urls for match in re.finditer(r"://[^\s/@]*?:([^\s/]+)@", url)),
         *settings.channels.values(),
         # A channel's URL is made of credentials: `slack://TOKEN/TOKEN/TOKEN`.

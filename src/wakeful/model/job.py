@@ -126,6 +126,9 @@ class Job:
     budget: Mapping[str, Json] | None
     #: `true`: the job needs no `schedule` and no `after`; its trigger URL and manual runs start it.
     trigger_url: bool
+    #: Fire for each event of an MCP server that the operator has configured: `{"server": "crm", "event":
+    #: "ticket.created", "arguments": {"queue": "billing"}}`.
+    on: Mapping[str, Json] | None
     #: What happens to a tick while an earlier run is active.
     overlap_policy: OverlapPolicy
     #: How many runs may wait with the overlap policy `queue`.

@@ -73,6 +73,9 @@ class JobOptions(TypedDict, total=False):
     #: `true`: the job needs no `schedule` and no `after`; its trigger URL and manual runs start it.
     #: Default: False.
     trigger_url: bool | None
+    #: Fire for each event of an MCP server that the operator has configured: `{"server": "crm", "event":
+    #: "ticket.created", "arguments": {"queue": "billing"}}`.
+    on: Mapping[str, object] | None
     #: What happens to a tick while an earlier run is active. Default: 'skip'.
     overlap_policy: Literal["allow", "skip", "queue", "queue_one", "replace"] | None
     #: How many runs may wait with the overlap policy `queue`. Default: 100.

@@ -177,6 +177,8 @@ def explain_job(definition: Definition) -> str:
         return _explain(timing.schedule)
     if after is not None:
         return f"After a run of {after.job} has {after.on}"
+    if definition.work.on is not None:
+        return f"On the event {definition.work.on['event']} of {definition.work.on['server']}"
     by_url = "When its trigger URL is called, or it is run by hand"
     return by_url if definition.work.trigger_url else "When it is run by hand"
 

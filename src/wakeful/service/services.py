@@ -103,7 +103,9 @@ class Shared:
         self.replicas = Replicas(store, launchers)
         self.weeks = WeekCache(store)
         self.origins = RunOrigins(store, self.accounts)
-        self.warnings = SaveWarnings(self.executors, self.replicas, self.weeks, settings.channels)
+        self.warnings = SaveWarnings(
+            self.executors, self.replicas, self.weeks, settings.channels, settings.event_servers
+        )
         self.telemetry = RunTelemetry(metrics)
 
 

@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from wakeful.errors import InvalidArgument
 from wakeful.settings.chat import ChatModel, is_chat, read_chat
+from wakeful.settings.event_servers import EventServer, is_event_server, read_event_servers
 from wakeful.values.process_share import usable_cores
 
 PREFIX: Final = "WAKEFUL_"
@@ -31,7 +32,7 @@ SECRET_VARIABLES: Final = frozenset(
 #: how long `--wait-for-db` waits without a value
 WAIT_FOR_DB_S: Final = 60
 #: settings that collect variables with a prefix, such as `LANE_…`
-_NAMED: Final = ("lanes", "channels", "chat_keys", "chat_hosts", "chat_models")
+_NAMED: Final = ("lanes", "channels", "chat_keys", "chat_hosts", "chat_models", "event_servers")
 #: the format of an API key: 32 random bytes in URL-safe base64
 API_KEY: Final = re.compile(r"wk_[A-Za-z0-9_-]{43}")
 _PUBLIC_URL: Final = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
@@ -74,6 +75,8 @@ class Settings:
     chat_hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: prices and context windows of models: JSON in `WAKEFUL_CHAT_MODELS`, a table in the file
     chat_models: Mapping[str, ChatModel] = field(default_factory=dict)
+    #: MCP servers by name, whose events start jobs: `WAKEFUL_EVENT_SERVER_CRM=https://…/mcp` is `crm`
+    event_servers: Mapping[str, EventServer] = field(default_factory=dict)
     retention_days: int = 30
     #: encrypts webhook secrets at rest
     secret_key: str | None = None
@@ -231,9 +234,9 @@ def read_settings(environment: Mapping[str, str], file: Path | None = None) -> S
     """
     known = _kinds()
     values: dict[str, Any] = {"lanes": {}, "channels": {}}
-    chat: dict[str, tuple[str, object]] = {}
+    grouped: dict[str, tuple[str, object]] = {}
     if file is not None and file.is_file():
-        values |= _from_file(file, known, chat)
+        values |= _from_file(file, known, grouped)
     for name, text in environment.items():
         key = name.removeprefix(PREFIX).lower()
         if name.startswith(PREFIX) and key in known:
@@ -242,10 +245,17 @@ def read_settings(environment: Mapping[str, str], file: Path | None = None) -> S
             values["lanes"][_lane(key)] = _value(name, "lane_main", text, int)
         elif name.startswith(PREFIX + "CHANNEL_"):
             values["channels"][_channel(name, key)] = _channel_url(name, text)
-        elif name.startswith(PREFIX) and is_chat(key):
-            chat[key] = name, text
-    read = read_chat(chat)
-    return Settings(**values, chat_keys=read.keys, chat_hosts=read.hosts, chat_models=read.models)
+        elif name.startswith(PREFIX) and (is_chat(key) or is_event_server(key)):
+            grouped[key] = name, text
+    read = read_chat({key: each for key, each in grouped.items() if is_chat(key)})
+    servers = read_event_servers({key: each for key, each in grouped.items() if is_event_server(key)})
+    return Settings(
+        **values,
+        chat_keys=read.keys,
+        chat_hosts=read.hosts,
+        chat_models=read.models,
+        event_servers=servers,
+    )
 
 
 @cache
@@ -254,16 +264,18 @@ def _kinds() -> Mapping[str, Any]:
     return {key: kind for key, kind in get_type_hints(Settings).items() if key not in _NAMED}
 
 
-def _from_file(file: Path, known: Mapping[str, Any], chat: dict[str, tuple[str, object]]) -> dict[str, Any]:
-    """Return the settings of a file; those of chat endpoints are added to `chat`."""
+def _from_file(
+    file: Path, known: Mapping[str, Any], grouped: dict[str, tuple[str, object]]
+) -> dict[str, Any]:
+    """Return the settings of a file; those of chat endpoints and event servers are added to `grouped`."""
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"{file}: not valid TOML: {error}") from error
     lanes = {key for key in content.keys() - known.keys() if key.startswith("lane_")}
     channels = {key for key in content if key.startswith("channel_")}
-    for key in [key for key in content if is_chat(key)]:
-        chat[key] = f"{file}: {key}", content.pop(key)
+    for key in [key for key in content if is_chat(key) or is_event_server(key)]:
+        grouped[key] = f"{file}: {key}", content.pop(key)
     unknown = sorted(content.keys() - known.keys() - lanes - channels)
     if unknown:
         raise InvalidArgument(f"{file}: unknown setting: {', '.join(unknown)}; known are {', '.join(known)}")

@@ -202,6 +202,7 @@ def test_every_setting_is_in_the_table_with_its_default():
         "chat_keys": "CHAT_KEY_…",
         "chat_hosts": "CHAT_HOSTS_…",
         "chat_models": "CHAT_MODELS",
+        "event_servers": "EVENT_SERVER_…",
     }
     actual = {}
     for field in fields(Settings):

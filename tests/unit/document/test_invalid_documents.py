@@ -81,9 +81,15 @@ def test_an_invalid_name_is_refused(fields, said):
     [
         (
             {"schedule": None},
-            "schedule: it is missing; write '0 9 * * 1-5' or 'every 15m', or name another job in `after`, "
-            "or set `triggerUrl` to true",
+            "schedule: it is missing; write '0 9 * * 1-5' or 'every 15m', or name another job in `after` "
+            "or an event in `on`, or set `triggerUrl` to true",
         ),
+        ({"on": "ticket.created"}, 'on: \'ticket.created\' is not an object; write {"server": "crm"'),
+        ({"on": {"server": "crm"}}, "on: it names no event; write"),
+        ({"on": {"server": "CRM!", "event": "a"}}, "on: server: 'CRM!' is not a slug"),
+        ({"on": {"server": "crm", "event": "a", "filter": 1}}, "on: it has no 'filter'; it takes"),
+        ({"on": {"server": "crm", "event": "a", "arguments": [1]}}, "on: arguments: [1] is not an object"),
+        ({"on": {"server": "crm", "event": "a", "arguments": {"q": "a" * 9000}}}, "on: "),
         ({"schedule": None, "triggerUrl": False}, "schedule: it is missing"),
         ({"triggerUrl": "yes"}, "triggerUrl: "),
         ({"schedule": 300000}, "schedule: a schedule is text or an object with a kind, not int"),

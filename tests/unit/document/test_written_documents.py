@@ -46,7 +46,7 @@ def test_a_written_document_has_every_field():
         wakeHeartbeat lane overlapPolicy maxQueued catchupPolicy catchupWindowMs misfireGraceMs jitterMs
         maxAttempts backoff timeoutMs startAt endAt maxRuns onLost lostLimit disableAfter claimTimeoutMs
         dstGap dstOverlap exclude activeHours precheck verify evidence budget after description
-        labels triggerUrl
+        labels triggerUrl on
     """
     assert set(document) == set(fields.split())
     assert document["schedule"] == {"kind": "cron", "expr": "0 7 * * *", "tz": "Europe/Berlin"}

@@ -94,3 +94,36 @@ def test_an_unknown_setting_in_the_file_is_refused(tmp_path: Path):
     file.write_text("tick_ms = = 5\n")
     with pytest.raises(InvalidArgument, match="not valid TOML"):
         read_settings({}, file)
+
+
+def test_event_servers_have_an_address_a_token_and_agents():
+    settings = read_settings(
+        {
+            "WAKEFUL_EVENT_SERVER_MY_CRM": "https://crm.example.com/mcp",
+            "WAKEFUL_EVENT_KEY_MY_CRM": "token",
+            "WAKEFUL_EVENT_AGENTS_MY_CRM": "support, acme/*",
+        }
+    )
+    server = settings.event_servers["my-crm"]
+    assert (server.url, server.key, server.agents) == (
+        "https://crm.example.com/mcp", "token", ("support", "acme/*"),
+    )  # fmt: skip
+    assert "token" not in repr(settings)
+    assert server.admits("default", "support")
+    assert not server.admits("default", "sales")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("WAKEFUL_EVENT_SERVER_CRM", "crm.example.com", "set the URL of an MCP server"),
+        ("WAKEFUL_EVENT_SERVER_CRM", "https://me:secret@crm.example.com", "set the URL of an MCP server"),
+        ("WAKEFUL_EVENT_KEY_CRM", "token", "WAKEFUL_EVENT_SERVER_CRM: set the address"),
+        ("WAKEFUL_EVENT_AGENTS_CRM", "a b", "'a b' is not an agent"),
+        ("WAKEFUL_EVENT_AGENTS_CRM", "", "name at least one agent"),
+    ],
+)
+def test_a_wrong_event_server_is_refused(name: str, value: str, said: str):
+    with pytest.raises(InvalidArgument, match=said) as refused:
+        read_settings({name: value})
+    assert "secret" not in str(refused.value)

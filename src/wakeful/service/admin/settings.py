@@ -32,6 +32,7 @@ _BY_NAME: Final = {
     "channels": "CHANNEL_",
     "chat_keys": "CHAT_KEY_",
     "chat_hosts": "CHAT_HOSTS_",
+    "event_servers": "EVENT_SERVER_",
 }
 
 #: By the name of the field of `Settings`.
@@ -58,6 +59,7 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "channels": "A channel: an Apprise URL.",
     "chat_keys": "An API key for chat endpoints.",
     "chat_hosts": "The hosts that may get the chat key of the same name.",
+    "event_servers": "An MCP server whose events start jobs.",
     "chat_models": "Models with prices and context windows.",
     "retention_days": "How long finished runs and the history of sessions are kept.",
     "secret_key": "Encrypts webhook secrets at rest.",

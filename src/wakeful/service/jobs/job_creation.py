@@ -269,6 +269,7 @@ class JobCreator(JobEditor):
                 await asyncio.sleep(0)
             row = each.row
             found = waits_for_approval(row) + needs_trigger_url(row) + alone.get(row.name, ())
+            found += self._warnings.of_event(row)
             if week is not None:
                 found += self._warnings.of_schedule(row, week)
             if '"deliver"' in row.work:

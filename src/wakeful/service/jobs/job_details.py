@@ -104,7 +104,7 @@ def blockers(job: JobRecord, facts: JobFacts) -> list[Blocker]:
     definition = job.definition
     if not job.enabled:
         found.append(_disabled(job))
-    elif definition.timing is None and definition.after is None:
+    elif definition.timing is None and definition.after is None and definition.work.on is None:
         advice = "Run it by hand or by its trigger URL, or give it a schedule."
         found.append(Blocker("It has no schedule", advice, "edit", blocks=False))
     elif definition.timing is not None and job.next_ms is None:

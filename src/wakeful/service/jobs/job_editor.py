@@ -360,7 +360,7 @@ class JobEditor:
             untargeted(definition),
             find_requirement(definition.work, row.workspace, row.agent),
         )
-        told += self._warnings.of_delivery(saved.job, context.channel)
+        told += self._warnings.of_delivery(saved.job, context.channel) + self._warnings.of_event(row)
         told += (await missing_upstream(self._store, [row])).get(row.name, ())
         saved = saved._replace(warnings=told)
         return saved._replace(secret=None) if dry_run else saved

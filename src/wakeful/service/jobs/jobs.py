@@ -86,6 +86,7 @@ class JobService(JobCreator, JobPauses, BulkActions):
         if job.definition.work.deliver:
             context = await self._accounts.context(job.workspace, job.agent)
             warnings = self._warnings.of_delivery(job, context.channel)
+        warnings += self._warnings.of_event(found.job)
         after = job.definition.after
         if after is not None and not found.has_upstream:
             warnings = (*warnings, no_upstream(job.name, after.job))

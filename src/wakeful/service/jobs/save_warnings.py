@@ -9,7 +9,8 @@ missing one waits for it; the store checks chains (`after`) when it writes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from wakeful.deliver.channels import setting_name
@@ -20,12 +21,14 @@ from wakeful.job.self_scheduling import APPROVAL
 from wakeful.job.start_rules import Requirement, is_called
 from wakeful.service.admin.peaks import WeekCache
 from wakeful.service.runs.executors import RECENTLY, Executors, Replicas
+from wakeful.settings.event_servers import EventServer, refusal
 from wakeful.store.accounts import AgentRow
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import job_from_row
 from wakeful.store.rows import JobRow
 from wakeful.values.duration import MINUTE, spell_duration
 
+_NO_SERVERS: Final[Mapping[str, EventServer]] = MappingProxyType({})
 #: How many jobs a warning names.
 _NAMES: Final = 3
 
@@ -55,12 +58,18 @@ class SaveWarnings:
     """Finds the warnings for saved jobs and agents."""
 
     def __init__(
-        self, executors: Executors, replicas: Replicas, weeks: WeekCache, channels: Collection[str] = ()
+        self,
+        executors: Executors,
+        replicas: Replicas,
+        weeks: WeekCache,
+        channels: Collection[str] = (),
+        event_servers: Mapping[str, EventServer] = _NO_SERVERS,
     ) -> None:
         self._executors = executors
         self._replicas = replicas
         self._weeks = weeks
         self._channels = channels
+        self._event_servers = event_servers
         #: the last warning about a schedule: a batch of jobs often has one
         self._last: tuple[Week, int, str | None, str | None] | None = None
 
@@ -86,6 +95,14 @@ class SaveWarnings:
             return ()
         problem = undeliverable(work.channel or channel, self._channels)
         return () if problem is None else (f"the output of job '{job.name}' is not delivered: {problem}",)
+
+    def of_event(self, row: JobRow) -> tuple[str, ...]:
+        """Return the warning for a job whose event nobody may subscribe to. Reads no database."""
+        source = job_from_row(row).definition.work.on if '"on":{' in row.work else None
+        if source is None:
+            return ()
+        problem = refusal(self._event_servers, str(source["server"]), row.workspace, row.agent)
+        return () if problem is None else (f"no event starts job '{row.name}': {problem}",)
 
     async def of_job(
         self, workspace: str, agent: str, name: str, job: Untargeted | None, requirement: Requirement
@@ -122,6 +139,7 @@ def needs_trigger_url(job: JobRow) -> tuple[str, ...]:
     if (
         job.timing is not None
         or job.after_job is not None
+        or job_from_row(job).definition.work.on is not None
         or is_called(job_from_row(job).definition.work.target)
     ):
         return ()

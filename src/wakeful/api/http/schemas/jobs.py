@@ -117,6 +117,7 @@ _REQUEST: Final[dict[str, Schema]] = {
     "budget": BUDGET,
     "backoff": request({"baseMs": _DELAY, "maxMs": _DELAY, "base": DURATION, "max": DURATION}),
     "after": {"anyOf": [SLUG, request({"job": SLUG, "on": ref("ChainOn"), "output": BOOLEAN}, "job")]},
+    "on": request({"server": SLUG, "event": TEXT, "arguments": OBJECT}, "server", "event"),
     "labels": _LABELS,
     "tz": {"type": "string", "examples": ["Europe/Berlin"]},
     "payload": ANY,
