@@ -11,6 +11,8 @@ export function startActions() {
       if ("copy" in button.dataset) copy(button);
       else run(button);
     }
+    // A click that early_events.js repeats may be older than the menu.
+    if (!event.isTrusted) return;
     for (const menu of document.querySelectorAll("details.menu[open]")) {
       if (menu.contains(event.target) && !event.target.closest(".menu-items .button")) continue;
       // What is hidden loses the focus.
