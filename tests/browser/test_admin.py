@@ -207,6 +207,7 @@ async def test_a_workspace_is_created_edited_and_switched(tab: Tab, ask: ApiClie
 
 async def test_only_the_edited_fields_of_a_workspace_change(tab: Tab, ask: ApiClient) -> None:
     page = tab.page
+    tab.expected += ["status of 412"]
     path = "/api/workspaces/default"
     await ask("PUT", path, {"budget": {"costPerDay": 2.5}})
     await tab.open("workspace")
@@ -220,6 +221,10 @@ async def test_only_the_edited_fields_of_a_workspace_change(tab: Tab, ask: ApiCl
     await page.get_by_label("Description").fill("ACME")
     await ask("PUT", path, {"budget": {"costPerDay": 1}, "tz": "Asia/Tokyo"})
     await page.get_by_role("button", name="Save").click()
+    row = page.locator(".conflict tr", has_text="Budget: cost a day")
+    await row.wait_for()
+    assert await row.locator(".changed").all_inner_texts() == ["1"]
+    await page.get_by_role("button", name="Save both changes").click()
     await page.locator("dd", has_text="ACME").wait_for()
     stored = (await ask("GET", path)).body
     assert (stored["description"], stored["tz"]) == ("ACME", "Asia/Tokyo")

@@ -132,9 +132,9 @@ async def test_another_job_that_got_the_name_meanwhile_is_not_changed(ask: ApiCl
     await ask("POST", JOBS, {"name": "digest", "schedule": SELDOM})
     await fill(page, description="mine")
     await page.click("[data-save]")
-    await page.locator("[data-form-error]").get_by_text("The job was changed since").wait_for()
+    await page.locator("dialog .conflict").get_by_text("old-digest").wait_for()
     assert (await ask("GET", f"{JOBS}/digest")).body["description"] == ""
-    await page.get_by_role("button", name="Save my changes over it").click()
+    await page.get_by_role("button", name="Save both changes").click()
     await page.wait_for_url("**/agents/default/jobs/old-digest")
     assert (await ask("GET", f"{JOBS}/digest")).body["description"] == ""
     assert (await ask("GET", f"{JOBS}/old-digest")).body["description"] == "mine"
@@ -148,11 +148,11 @@ async def test_a_concurrent_change_is_shown_and_not_overwritten(ask: ApiClient, 
     await fill(page, description="mine")
     assert await page.inner_text(".save-bar [data-state]") == "1 unsaved change"
     await page.click("[data-save]")
-    notice = page.locator("[data-form-error]")
-    await notice.get_by_text("The job was changed since you opened this form").wait_for()
-    assert "You changed: description" in await notice.inner_text()
+    await page.locator("dialog").get_by_text("changed since you opened this form").wait_for()
+    row = page.locator(".conflict tr", has_text="Description")
+    assert await row.locator(".changed").all_inner_texts() == ["mine"]
     assert (await ask("GET", f"{JOBS}/digest")).body["description"] == ""
-    await page.get_by_role("button", name="Save my changes over it").click()
+    await page.get_by_role("button", name="Save both changes").click()
     await page.wait_for_url("**/jobs/digest")
     job = (await ask("GET", f"{JOBS}/digest")).body
     assert (job["description"], job["maxAttempts"]) == ("mine", 2)

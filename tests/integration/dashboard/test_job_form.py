@@ -48,7 +48,7 @@ async def test_the_form_of_a_job_has_its_values(ask: ApiClient):
     assert '{"n": 1.0, "big": 12345678901234567890}' in html.unescape(body)
     assert 'value="http://127.0.0.1:9/x?a=b&amp;c=d"' in body
     assert 'value="2030-03-18T02:46:40+09:00"' in body
-    assert 'data-revision="1"' in body
+    assert 'data-version="1"' in body
     assert "(1 set)" in body
 
 
@@ -59,7 +59,7 @@ async def test_a_copy_has_the_values_and_another_name(ask: ApiClient):
         body = (await ask("GET", f"{NEW}?from={source}")).body
         assert 'value="digest-copy"' in body
         assert "hello there" in body
-        assert "data-revision" not in body
+        assert "data-version" not in body
     assert (await ask("GET", f"{NEW}?from=default/none")).status == 404
 
 

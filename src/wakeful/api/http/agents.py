@@ -25,7 +25,7 @@ from wakeful.api.http.responses import (
 )
 from wakeful.errors import NotFound
 from wakeful.model.codec import JsonObject
-from wakeful.service.agents.agents import StaleAgent, stale_agent
+from wakeful.service.agents.agents import StaleAgent, StaleWorkspace, stale_agent, stale_workspace
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.serializers import (
     HISTORY,
@@ -46,11 +46,11 @@ sessions_router = APIRouter(
     prefix="/api/workspaces/{workspace}/agents/{agent}/sessions", tags=["sessions"], dependencies=SECURED
 )
 
-IfWorkspaceExists = Annotated[
+IfWorkspaceMatches = Annotated[
     str | None,
     Header(
         alias="if-match",
-        description="`*`: only if the workspace exists. It has no ETag, so that nothing else matches.",
+        description="Only if the workspace has not changed since this ETag; `*`: only if it exists.",
     ),
 ]
 IfAgentMatches = Annotated[
@@ -81,20 +81,24 @@ async def list_workspaces(
 
 
 @router.get(
-    "/{workspace}", tags=["workspaces"], summary="Read a workspace", responses=responses({200: "Workspace"})
+    "/{workspace}",
+    tags=["workspaces"],
+    summary="Read a workspace",
+    responses=responses({200: "Workspace"}, headers=("ETag",)),
 )
 async def get_workspace(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
     """A workspace with its usage of today; for a key of the role agent, with that of its agent."""
-    content = serialize_workspace(principal, await services.agents.workspaces.get(principal, workspace))
+    row = await services.agents.workspaces.get(principal, workspace)
     spent = await services.admin.budgets.spent(workspace, visible_agent(principal, None) or "")
-    return JsonResponse({**content, "spent": spent})
+    content = {**serialize_workspace(principal, row), "spent": spent}
+    return JsonResponse(content, headers={"ETag": etag(row.updated_ms)})
 
 
 @router.put(
     "/{workspace}",
     tags=["workspaces"],
     summary="Create or change a workspace",
-    responses=responses({200: "Workspace", 201: "Workspace"}, *BODY, 412, headers=("Location",)),
+    responses=responses({200: "Workspace", 201: "Workspace"}, *BODY, 412, headers=("Location", "ETag")),
     openapi_extra=request_body("WorkspaceDocument", {"tz": "Europe/Berlin", "description": "ACME"}),
 )
 async def put_workspace(
@@ -102,17 +106,19 @@ async def put_workspace(
     services: ServicesDep,
     principal: CurrentPrincipal,
     document: ServiceDocument,
-    if_match: IfWorkspaceExists = None,
+    if_match: IfWorkspaceMatches = None,
 ) -> Response:
     """Requires a key for all workspaces, such as the first key of the installation."""
-    if if_match is not None:
-        await _check_exists(services, principal, workspace, if_match)
-    row, created = await services.agents.workspaces.put(principal, workspace, document)
+    version = await _expected_workspace(services, principal, workspace, if_match)
+    try:
+        row, created = await services.agents.workspaces.put(principal, workspace, document, version)
+    except StaleWorkspace as error:
+        raise Stale(error.message) from error
     content: JsonObject = {
         **serialize_workspace(principal, row),
         "spent": await services.admin.budgets.spent(workspace),
     }
-    return _put(content, created, location_of(workspace))
+    return _put(content, created, location_of(workspace), {"ETag": etag(row.updated_ms)})
 
 
 @router.get(
@@ -249,14 +255,19 @@ async def delete_agent(
     return no_content()
 
 
-async def _check_exists(services: Services, principal: Principal, workspace: str, if_match: str) -> None:
-    """Raise Stale if `If-Match` does not hold for a workspace, which has no version."""
-    if if_match.strip() != "*":
-        raise Stale("If-Match: a workspace has no ETag; write '*' to change one that exists, or leave it out")
+async def _expected_workspace(
+    services: Services, principal: Principal, workspace: str, if_match: str | None
+) -> int | None:
+    """Return the version that the workspace must still have; None is any. Raise Stale if it has another."""
+    if if_match is None:
+        return None
     try:
-        await services.agents.workspaces.get(principal, workspace)
+        row = await services.agents.workspaces.get(principal, workspace)
     except NotFound as error:
         raise Stale(error.message) from error
+    if not matches(if_match, row.updated_ms):
+        raise Stale(stale_workspace(workspace, row).message)
+    return None if if_match.strip() == "*" else row.updated_ms
 
 
 async def _expected(

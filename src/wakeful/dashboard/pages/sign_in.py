@@ -9,9 +9,9 @@ from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
 from fastapi import APIRouter, Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from wakeful.api.http.dependencies import ServicesDep, address_of
+from wakeful.api.http.dependencies import ServicesDep, address_of, current_principal
 from wakeful.api.http.problems import Malformed, status_of
 from wakeful.api.http.root_path import href
 from wakeful.api.http.session_cookie import (
@@ -66,6 +66,17 @@ async def sign_in(request: Request, services: ServicesDep) -> Response:
     response = RedirectResponse(local_path(fields.get("next")), 303)
     set_session(response, request, signed_in.token, signed_in.max_age_s)
     return response
+
+
+@router.get(f"{SIGN_IN}/session")
+async def show_session(request: Request) -> Response:
+    """Return who is signed in and the token for changes, for a page whose session has ended (401: no one)."""
+    try:
+        principal = await current_principal(request)
+    except Unauthenticated as error:
+        return JSONResponse({"detail": error.message}, 401)
+    csrf = masked(str(getattr(request.state, "csrf", "")))
+    return JSONResponse({"user": principal.actor, "csrf": csrf})
 
 
 @router.post(SIGN_OUT)

@@ -3,6 +3,8 @@
 import { finish, toastLater } from "./actions.js";
 import { request } from "./api.js";
 import { confirmDialog, element, openDialog, toast } from "./dialogs.js";
+import { mergeConflict } from "./conflict.js";
+import { forgetDraft } from "./drafts.js";
 import { write } from "./form_fields.js";
 
 export default function start(item) {
@@ -16,6 +18,7 @@ export default function start(item) {
     let leaves = false;
     try {
       leaves = await run(item, item.matches("form") ? new FormData(item) : null);
+      if (leaves && item.matches("form")) forgetDraft(item);
     } catch (error) {
       if (!showErrors(item, error)) toast(error.message, { kind: "error" });
     } finally {
@@ -99,10 +102,8 @@ const FORMS = {
       saved = await request("PUT", `${api}/${encodeURIComponent(name)}`, undefined, { raw: documentOf(data), headers });
     } catch (error) {
       if (error.status !== 412) throw error;
-      const told = version === undefined
-        ? `There is an agent ${name} already. Choose another name, or edit that one.`
-        : "The agent was changed by others while you edited it, so nothing was saved. Copy what you wrote, reload this page, and change it again.";
-      throw new FieldError(version === undefined ? "name" : "", told);
+      if (version === undefined) throw new FieldError("name", `There is an agent ${name} already. Choose another name, or edit that one.`);
+      return (await mergeConflict(form)) ? FORMS.edit(form, new FormData(form)) : false;
     }
     if (saved.secret) await showSecret(saved.secret);
     toastLater(saved.warnings?.length ? saved.warnings.join(" ") : "Saved");

@@ -26,20 +26,28 @@ export class ApiError extends Error {
   }
 }
 
-// Send a request; return the JSON of the response, or throw ApiError. `raw` is a body that is JSON text already.
-export async function request(method, url, body, { headers = {}, signal, raw } = {}) {
+async function send(method, url, body, { headers = {}, signal, raw } = {}) {
   const options = { method, headers: { accept: "application/json", ...headers }, credentials: "same-origin", signal };
   if (method !== "GET") options.headers["x-wakeful-csrf"] = meta("csrf");
   if (body !== undefined || raw !== undefined) {
     options.headers["content-type"] = "application/json";
     options.body = raw ?? JSON.stringify(body);
   }
-  let response;
   try {
-    response = await fetch(url, options);
+    return await fetch(url, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiError(0, { code: "unavailable", detail: "The server cannot be reached. Try again." });
+  }
+}
+
+// Send a request; return the JSON of the response, or throw ApiError. `raw` is a body that is JSON text already.
+// If the session has ended, the page asks for sign-in, and the request is sent again: it was refused before.
+export async function request(method, url, body, options) {
+  let response = await send(method, url, body, options);
+  if (response.status === 401 || (response.status === 403 && method !== "GET")) {
+    const { renewToken, signInAgain } = await import("./sign_in_again.js");
+    if (await (response.status === 401 ? signInAgain() : renewToken())) response = await send(method, url, body, options);
   }
   const text = await response.text();
   let value = null;
@@ -49,9 +57,6 @@ export async function request(method, url, body, { headers = {}, signal, raw } =
     } catch {
       value = { detail: text.slice(0, 200) };
     }
-  }
-  if (response.status === 401) {
-    location.assign(`${root}/sign-in?next=${encodeURIComponent(location.pathname + location.search)}`);
   }
   if (!response.ok) throw new ApiError(response.status, value ?? {});
   const result = value ?? {};

@@ -2,6 +2,7 @@
 
 import { startActions } from "./actions.js";
 import { toast } from "./dialogs.js";
+import { restoreDraft, startDrafts } from "./drafts.js";
 import { startLive } from "./live.js";
 import { remember } from "./morph.js";
 import { startPalette } from "./palette.js";
@@ -12,6 +13,7 @@ const found = new WeakSet(); // elements whose module is loaded or being loaded
 
 startShell();
 startTimes();
+startDrafts();
 startActions();
 startLive();
 startPalette();
@@ -32,8 +34,11 @@ export function loadModules(root) {
 async function load(element) {
   try {
     const module = await import(`./${element.dataset.module}.js`).catch(() => null);
-    if (module) module.default(element);
-    else toast("A part of this page could not be loaded. Reload the page.", { kind: "error" });
+    if (module) {
+      module.default(element);
+      for (const form of [element, ...element.querySelectorAll("form")]) if (form.matches("form[data-draft]")) restoreDraft(form);
+    }
+    if (!module) toast("A part of this page could not be loaded. Reload the page.", { kind: "error" });
   } finally {
     element.dataset.loaded = "";
     ready(element);

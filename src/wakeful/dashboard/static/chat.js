@@ -2,6 +2,7 @@
 
 import { path, request } from "./api.js";
 import { element, toast } from "./dialogs.js";
+import { keepDraft } from "./drafts.js";
 import { refreshRegion } from "./live.js";
 
 // While a turn is open, changes are fetched at least this often.
@@ -64,6 +65,7 @@ export default function start(chat) {
     try {
       const receipt = await request("POST", path("agents", agent, "messages"), { message, session });
       if (receipt.state === "dropped") toast("The queue of the conversation is full: the message was dropped.", { kind: "error" });
+      keepDraft(form);
       later(SOON_MS);
     } catch (error) {
       sent.remove();

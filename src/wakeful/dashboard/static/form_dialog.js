@@ -3,6 +3,7 @@
 import { finish, toastLater } from "./actions.js";
 import { request } from "./api.js";
 import { element, focusAgain, openDialog } from "./dialogs.js";
+import { forgetDraft, restoreDraft } from "./drafts.js";
 import { write } from "./form_fields.js";
 
 export default function formDialogs(root) {
@@ -33,6 +34,7 @@ function ask(button) {
       const fixed = Object.entries(JSON.parse(body)).map(([name, value]) => [name, JSON.stringify(value)]);
       const raw = write(new Map([...fixed, ...values(fields)]));
       const result = await request(method, path, undefined, { raw });
+      forgetDraft(form);
       dialog.close();
       if (show) await showOnce(result, show.split(","));
       finish(done, result);
@@ -43,6 +45,8 @@ function ask(button) {
     }
   });
   document.body.append(dialog);
+  form.dataset.draft = `${method ?? "POST"} ${path} ${title}`;
+  restoreDraft(form);
   dialog.addEventListener("close", () => {
     dialog.remove();
     focusAgain(button);

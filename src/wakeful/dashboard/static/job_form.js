@@ -3,6 +3,8 @@
 import { toastLater } from "./actions.js";
 import { get, page, path, request } from "./api.js";
 import { element, openDialog, toast } from "./dialogs.js";
+import { mergeConflict } from "./conflict.js";
+import { forgetDraft } from "./drafts.js";
 import { FieldError, fieldsOf, placeErrors, read, reveal, showError, write } from "./form_fields.js";
 import { SchedulePreview } from "./schedule_preview.js";
 import { startTabs } from "./tabs.js";
@@ -17,9 +19,8 @@ export default function jobForm(form) {
   const { job = null } = form.dataset;
   const failure = form.querySelector("[data-form-error]");
   const preview = new SchedulePreview(form.querySelector("[data-preview]"), take);
-  let revision = form.dataset.revision;
   let saved = false;
-  const initial = values({ quiet: true, from: fieldsOf(asRendered(form)) });
+  let initial = values({ quiet: true, from: fieldsOf(asRendered(form)) });
 
   let known = null;
   const agents = async () => (known ??= (await get(path("agents"))).agents);
@@ -192,7 +193,7 @@ export default function jobForm(form) {
     button.setAttribute("aria-busy", "true");
     try {
       const url = job ? path("agents", agent(), "jobs", job) : path("agents", agent(), "jobs");
-      const headers = job ? { "if-match": `"${revision}"` } : {};
+      const headers = job ? { "if-match": `"${form.dataset.version}"` } : {};
       done(await request(job ? "PATCH" : "POST", url, undefined, { raw: write(given), headers }));
     } catch (error) {
       if (error.status === 412) await conflict();
@@ -211,6 +212,7 @@ export default function jobForm(form) {
 
   async function done(result) {
     saved = true;
+    forgetDraft(form);
     const target = page("agents", result.agentId, "jobs", result.name);
     if (result.warnings?.length) toastLater(`Saved. Warning: ${result.warnings.join(" ")}`);
     else toastLater(job ? "Saved" : "Created");
@@ -218,30 +220,17 @@ export default function jobForm(form) {
     location.assign(target);
   }
 
-  // The job was changed since the form was opened: say what changed, and offer both ways out.
+  // The job was changed since the form was opened: show both values, and save again as the person decides.
   async function conflict() {
-    const url = path("agents", agent(), "jobs", job);
-    const now = await get(url).catch(() => null);
-    failure.replaceChildren(element("p", { textContent: now ? "The job was changed since you opened this form. Nothing was saved, and your changes are still here." : "The job was deleted since you opened this form." }));
-    if (now) {
-      const mine = changes().map(([name]) => name).join(", ");
-      const row = element("div", { className: "row" });
-      row.append(
-        element("button", { type: "button", className: "button", textContent: "Load the current job", onclick: () => ((saved = true), location.reload()) }),
-        element("button", {
-          type: "button",
-          className: "button",
-          textContent: "Save my changes over it",
-          onclick: () => {
-            revision = now.revision;
-            save();
-          },
-        }),
-      );
-      failure.append(element("p", { textContent: `It is at revision ${now.revision}; you edited revision ${revision}. You changed: ${mine}. Saving over it changes only these fields.` }), row);
+    try {
+      if (!(await mergeConflict(form))) return;
+    } catch (error) {
+      fail([error.message]);
+      return;
     }
-    failure.hidden = false;
-    failure.focus();
+    initial = values({ quiet: true, from: fieldsOf(asRendered(form)) });
+    form.querySelector("[data-save]").removeAttribute("aria-busy");
+    await save();
   }
 
   addEventListener("beforeunload", (event) => {

@@ -104,9 +104,11 @@ function retry() {
 async function checkSession() {
   try {
     const response = await fetch(path("status"), { credentials: "same-origin" });
-    if (response.status === 401) location.reload();
+    if (response.status === 401 && (await sessionEnded())) connect();
   } catch { /* the server cannot be reached */ }
 }
+
+const sessionEnded = () => import("./sign_in_again.js").then((module) => module.sessionEnded());
 
 function show(text, state) {
   const place = document.querySelector("[data-live-state]");
@@ -254,7 +256,7 @@ export async function refreshRegions(regions, { all = false } = {}) {
   const headers = { "x-wakeful-region": names, "x-wakeful-after": all ? "now" : String(stream.after) };
   const address = location.pathname + location.search;
   const response = await fetch(location.href, { headers, credentials: "same-origin" });
-  if (response.status === 401) location.reload();
+  if (response.status === 401) await sessionEnded();
   if (!response.ok) return;
   const text = await response.text();
   // In a template, because a region may consist of table rows.

@@ -16,3 +16,8 @@ if (/^wl_[\w-]+$/.test(token)) {
     form.requestSubmit();
   }
 }
+
+// Who signs out leaves no drafts (drafts.js).
+document.querySelector('form[action$="/sign-out"]')?.addEventListener("submit", () => {
+  for (const key of Object.keys(sessionStorage)) if (key.startsWith("draft:")) sessionStorage.removeItem(key);
+});

@@ -2,6 +2,8 @@
 
 import { toastLater } from "./actions.js";
 import { request, root } from "./api.js";
+import { mergeConflict } from "./conflict.js";
+import { forgetDraft } from "./drafts.js";
 
 export default function workspace(form) {
   const problem = form.querySelector("[data-problem]");
@@ -20,15 +22,27 @@ export default function workspace(form) {
         location.assign(`${root}/workspaces/${encodeURIComponent(name)}/workspace`);
         return;
       }
-      const changed = changes(form);
-      // A PUT resets what it does not have, and others may have changed it meanwhile.
-      await request("PUT", form.dataset.save, { ...(await request("GET", form.dataset.save)), ...changed });
+      if (!(await save(form))) return;
+      forgetDraft(form);
       toastLater("Saved");
       location.reload();
     } catch (error) {
       problem.textContent = error.message;
     }
   });
+}
+
+// Whether it is saved. A PUT resets what it does not have; others may have changed it since the page was rendered.
+async function save(form) {
+  const { save: url, version } = form.dataset;
+  const body = { ...(await request("GET", url)), ...changes(form) };
+  try {
+    await request("PUT", url, body, { headers: { "if-match": `"${version}"` } });
+    return true;
+  } catch (error) {
+    if (error.status !== 412) throw error;
+    return (await mergeConflict(form)) && save(form);
+  }
 }
 
 const CAPS = ["costPerDay", "tokensPerDay", "costPerRun", "tokensPerRun"];

@@ -78,6 +78,16 @@ def stale_agent(name: str, version: int | None) -> StaleAgent:
     return StaleAgent(f"agent '{name}' has changed meanwhile: it {now}; read it again")
 
 
+class StaleWorkspace(FailedPrecondition):
+    """The workspace is not at the version that the caller has read."""
+
+
+def stale_workspace(name: str, row: WorkspaceRow | None) -> StaleWorkspace:
+    """Return the error for a workspace that has changed, or does not exist (None)."""
+    now = "does not exist" if row is None else f"is at version {row.updated_ms} now"
+    return StaleWorkspace(f"workspace '{name[:64]}' has changed meanwhile: it {now}; read it again")
+
+
 class SavedAgent(NamedTuple):
     """A saved agent, and its secret if it is new: it is not returned again."""
 
@@ -495,9 +505,12 @@ class WorkspaceService:
         return row
 
     async def put(
-        self, principal: Principal, name: str, document: Mapping[str, object]
+        self, principal: Principal, name: str, document: Mapping[str, object], version: int | None = None
     ) -> tuple[WorkspaceRow, bool]:
-        """Create the workspace or change it to match the document; return whether it is new."""
+        """Create the workspace or change it to match the document; return whether it is new.
+
+        `version` is the `updated_ms` that it must still have (`StaleWorkspace` otherwise).
+        """
         permit(principal, "operate", name)
         check_slug(name, "workspace")
         unknown = sorted(str(key)[:64] for key in document if key not in _WORKSPACE_FIELDS)
@@ -525,9 +538,15 @@ class WorkspaceService:
         created_ms = old.created_ms if old else now_ms
         row = WorkspaceRow(name, tz, description, created_ms, now_ms, budget, alerts.text, weight)
         internal = self._alert_jobs.rules(name, None, alerts)
-        await self._store.put_workspace(row, [principal.entry(name, "workspace.put", name)], internal)
+
+        def check(current: WorkspaceRow | None) -> None:
+            if version is not None and (current is None or current.updated_ms != version):
+                raise stale_workspace(name, current)
+
+        entry = principal.entry(name, "workspace.put", name)
+        saved = await self._store.put_workspace(row, [entry], internal, check)
         self._accounts.forget(name)
-        return row, old is None
+        return saved, old is None
 
     async def repair(self, name: str) -> None:
         """Write the alert jobs of a workspace again, by its document. See `AgentService.repair`."""

@@ -108,24 +108,33 @@ class SqlAdmin(SqlBase):
         return await self._read(accounts.workspaces_named, prefix, limit)
 
     async def put_workspace(
-        self, row: WorkspaceRow, entries: Sequence[AuditEntry] = (), internal: InternalRules = NO_RULES
-    ) -> None:
-        """Add the workspace, or replace all of it but `created_ms`.
+        self,
+        row: WorkspaceRow,
+        entries: Sequence[AuditEntry] = (),
+        internal: InternalRules = NO_RULES,
+        check: Callable[[WorkspaceRow | None], None] | None = None,
+    ) -> WorkspaceRow:
+        """Add the workspace, or replace all of it but `created_ms`; return it with its new `updated_ms`.
 
-        Its internal jobs (of the agent `WORKSPACE_AGENT`) and its budget blocks follow in the same
-        transaction.
+        `updated_ms` is later than before, so that it is the version of the workspace. `check` gets the
+        workspace as it is, locked; if it raises, nothing changes. Its internal jobs (of the agent
+        `WORKSPACE_AGENT`) and its budget blocks follow in the same transaction.
         """
 
-        async def put(db: Any, events: TransactionEvents) -> Sequence[AuditEntry]:
-            await accounts.put_workspace(self._driver.session(db), row)
+        async def put(db: Any, events: TransactionEvents) -> tuple[WorkspaceRow, Sequence[AuditEntry]]:
+            session = self._driver.session(db)
+            old = await accounts.lock_workspace(session, row.name)
+            if check is not None:
+                check(old)
+            saved = row if old is None else row._replace(updated_ms=max(row.updated_ms, old.updated_ms + 1))
+            await accounts.put_workspace(session, saved)
             made = await self._write_internal(db, events, row.name, WORKSPACE_AGENT, internal)
-            await check_budgets(
-                self._driver.session(db), events, self.clock.now_ms(), [BudgetOwner(row.name)]
-            )
-            return made
+            await check_budgets(session, events, self.clock.now_ms(), [BudgetOwner(row.name)])
+            return saved, made
 
-        recorded: Recorded[Sequence[AuditEntry]] = Recorded(lambda made: [*entries, *made], always)
-        await self._record(recorded, put)
+        recorded: Recorded[tuple[WorkspaceRow, Sequence[AuditEntry]]]
+        recorded = Recorded(lambda result: [*entries, *result[1]], always)
+        return (await self._record(recorded, put))[0]
 
     async def repair_workspace(self, name: str, internal: Callable[[WorkspaceRow], InternalRules]) -> None:
         """Lock the workspace, if it exists, and write its internal jobs."""

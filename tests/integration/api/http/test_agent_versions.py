@@ -1,4 +1,4 @@
-"""A PUT of an agent replaces all fields, a PATCH some; its ETag guards against changes since it was read."""
+"""A PUT of an agent replaces all fields, a PATCH some; ETags guard agents and workspaces."""
 
 from __future__ import annotations
 
@@ -63,3 +63,17 @@ async def test_a_patch_keeps_the_other_fields_and_obeys_the_etag(ask: ApiClient)
             with pytest.raises(FailedPrecondition):
                 await agents.update("writer", {"description": "three"}, if_version=1)
             assert (await agents.update("writer", {"description": None})).tz == "Asia/Tokyo"
+
+
+async def test_of_two_changes_of_a_workspace_at_once_one_is_refused(ask: ApiClient):
+    path = "/api/workspaces/acme"
+    etags = [(await ask("PUT", path, {"description": text})).headers["etag"] for text in ("one", "two")]
+    assert (await ask("GET", path)).headers["etag"] == etags[1] != etags[0]
+    stale = await ask("PUT", path, {"description": "three"}, headers={"If-Match": etags[0]})
+    assert (stale.status, stale.code) == (412, "failed-precondition")
+    replies = await asyncio.gather(
+        *(ask("PUT", path, {"description": text}, headers={"If-Match": etags[1]}) for text in ("a", "b"))
+    )
+    assert sorted(reply.status for reply in replies) == [200, 412]
+    saved = next(reply for reply in replies if reply.status == 200)
+    assert (await ask("GET", path)).body["description"] == saved.body["description"]
