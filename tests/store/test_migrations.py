@@ -83,7 +83,17 @@ async def test_a_heartbeat_reports_a_breaking_migration_of_a_newer_version(datab
 def test_a_migration_is_breaking_unless_its_first_line_marks_it_compatible() -> None:
     assert Migration(10, "colours", "ALTER TABLE jobs ...; -- compatible: no").breaking
     assert not Migration(10, "colours", "-- compatible: adds a column.\nALTER TABLE ...").breaking
-    assert [step.number for step in load("sqlite") if not step.breaking] == [10, 14, 15, 16, 17, 18, 19, 20]
+    assert [step.number for step in load("sqlite") if not step.breaking] == [
+        10,
+        14,
+        15,
+        16,
+        17,
+        18,
+        19,
+        20,
+        21,
+    ]
 
 
 def test_a_compatible_migration_is_recorded_as_such(tmp_path: Path) -> None:
@@ -91,7 +101,7 @@ def test_a_compatible_migration_is_recorded_as_such(tmp_path: Path) -> None:
     added = NEXT_STEP._replace(sql=f"-- compatible: adds a column.\n{NEXT_STEP.sql}")
     migrate(db, [*load("sqlite"), added], NOW)
     found = db.execute("SELECT version FROM schema_version WHERE NOT breaking").fetchall()
-    assert found == [(10,), (14,), (15,), (16,), (17,), (18,), (19,), (20,), (NEXT,)]
+    assert found == [(10,), (14,), (15,), (16,), (17,), (18,), (19,), (20,), (21,), (NEXT,)]
     db.close()
 
 

@@ -132,4 +132,5 @@ class Pruner(Loop):
         await self._store.prune_suggestions(before_ms)
         await self._store.prune_hooks(now_ms)
         await self._store.prune_web_sessions(now_ms)
+        await self._store.prune_oauth(now_ms)
         return False

@@ -21,7 +21,7 @@ _FIELDS: Final = frozenset(
 #: A text of users is searched in linear time: no two beginnings of a form search the same characters.
 _FORMS: Final = re.compile(
     r"""
-      (?P<key>w[kl]_)[A-Za-z0-9_-]{16,}
+      (?P<key>w[aclkr]_)[A-Za-z0-9_-]{16,}
     | (?P<webhook>whsec_)[A-Za-z0-9+/=_-]{8,}
     | (?P<trigger>\bhook_)[A-Za-z0-9_-]{43}
     | (?<![A-Za-z0-9_-])(?=[A-Za-z0-9_-]++\.[A-Za-z0-9_-])

@@ -41,6 +41,7 @@ from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.agent_policy import AgentTargetPolicy
 from wakeful.service.auth.connections import ConnectionLimits, OpenUses, Origins
 from wakeful.service.auth.keys import KeyService, Tokens
+from wakeful.service.auth.oauth import OAuthService
 from wakeful.service.auth.rate_limits import SignInLimits
 from wakeful.service.auth.web_sessions import WebSessions
 from wakeful.service.coalesced_events import CoalescedEvents
@@ -210,6 +211,7 @@ class AuthArea:
             idle_ms=settings.session_idle_hours * HOUR,
             max_ms=settings.session_max_hours * HOUR,
         )
+        self.oauth = OAuthService(store, shared.accounts, self.keys)
         self.open_uses = OpenUses(store)
         #: the issuer of accepted tokens; None: tokens are not accepted, or no issuer is set
         self.issuer = settings.jwt_issuer if settings.jwt_secret or settings.jwks_url else None

@@ -133,6 +133,8 @@ class KeyRow(NamedTuple):
     expires_ms: int | None
     last_used_ms: int | None
     revoked_ms: int | None
+    #: the host of the assistant that its creator connected with OAuth; None: the key itself is used
+    client: str | None = None
 
 
 class KeyChange(NamedTuple):

@@ -32,6 +32,7 @@ A column `x_ms` of a row is an instant; the database has its own type for it and
   change of the definition of a job (`RevisionRow`), written in its transaction (`JobChange.revision`). They
   go with the row of the job.
 - `web_sessions`, `sign_in_links`, `sign_in_limits`: `sql.web_sessions`; `people`: `sql.people`.
+  `oauth_clients`, `oauth_codes`, `oauth_tokens`: `sql.oauth`.
 - `run_counts`, `job_run_periods`, `job_run_counts`, `run_counts_position`: `sql.run_counts`.
 - `changes`, and in PostgreSQL `changes_head`: `changelog`. `schema_version`: `migrations`.
 
@@ -74,6 +75,7 @@ from wakeful.store.sql.hooks import SqlHooks
 from wakeful.store.sql.incidents import SqlIncidents
 from wakeful.store.sql.instances import SqlInstances
 from wakeful.store.sql.jobs_and_runs import SqlJobsAndRuns
+from wakeful.store.sql.oauth import SqlOAuth
 from wakeful.store.sql.overviews import SqlOverviews
 from wakeful.store.sql.people import SqlPeople
 from wakeful.store.sql.reports import SqlReports
@@ -103,6 +105,7 @@ class Store(
     SqlAdmin,
     SqlWebSessions,
     SqlPeople,
+    SqlOAuth,
     SqlRunCounts,
     SqlFigures,
     SqlLive,

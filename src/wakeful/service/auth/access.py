@@ -88,6 +88,9 @@ class Principal:
     by_model: bool = False
     #: the workspaces that a person of several can choose from
     workspaces: tuple[str, ...] = ()
+    #: the host of the assistant that calls with OAuth, and the person who connected it
+    client: str | None = None
+    person: str | None = None
 
     @property
     def is_person(self) -> bool:
@@ -100,9 +103,11 @@ class Principal:
         return f"{self.role}:{self.actor}"
 
     def entry(self, workspace: str, action: str, subject: str, details: str = "{}") -> AuditEntry:
-        """Return the audit entry of an action by the principal, with the run that it is made in."""
-        if self.run_id is not None:
-            details = compact({**json.loads(details), "inRun": self.run_id[:64]})
+        """Return the audit entry of an action by the principal, with its run, assistant and person."""
+        more = {"inRun": self.run_id and self.run_id[:64], "client": self.client, "person": self.person}
+        given = {name: value for name, value in more.items() if value is not None}
+        if given:
+            details = compact({**json.loads(details), **given})
         return AuditEntry(workspace, self.actor, action, subject, details, self.address)
 
 
@@ -136,6 +141,18 @@ def permit(principal: Principal, action: Action, workspace: str, agent: str | No
         raise PermissionDenied(
             "only a key for all workspaces may do this, such as the first key of the installation"
         )
+
+
+def grantable_roles(principal: Principal) -> tuple[Role, ...]:
+    """Return the roles that a person may give to an assistant: those that allow nothing that theirs does not.
+
+    >>> grantable_roles(Principal("key:1", "member", "acme"))
+    ('member',)
+    """
+    allowed = {action for action, roles in MAY.items() if principal.role in roles}
+    return tuple(
+        role for role in ROLES if {action for action, roles in MAY.items() if role in roles} <= allowed
+    )
 
 
 def check_person(principal: Principal, what: str) -> None:

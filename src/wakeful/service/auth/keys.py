@@ -234,7 +234,10 @@ def check_key(row: KeyRow, now_ms: int) -> None:
 
 def key_principal(row: KeyRow, address: str | None) -> Principal:
     """Return the principal of a key."""
-    return Principal(f"key:{row.id}", _role(row.role), row.workspace, row.agent, address)
+    person = row.created_by if row.client is not None else None
+    return Principal(
+        f"key:{row.id}", _role(row.role), row.workspace, row.agent, address, client=row.client, person=person
+    )
 
 
 def _not_a_key(text: str) -> Unauthenticated:

@@ -96,10 +96,11 @@ DELETE_TURNS: Final = "DELETE FROM turns WHERE live AND workspace = $1 AND agent
 DELETE_HISTORIES: Final = "DELETE FROM session_history WHERE workspace = $1 AND agent = $2"
 
 KEY_COLUMNS: Final = (
-    "id, workspace, name, role, agent, hash, created_at, created_by, expires_at, last_used_at, revoked_at"
+    "id, workspace, name, role, agent, hash, created_at, created_by, expires_at, last_used_at, revoked_at, "
+    "client"
 )
 ADD_KEY: Final = f"""
-    INSERT INTO keys ({KEY_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"""
+    INSERT INTO keys ({KEY_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"""
 #: keys_hash
 KEY_BY_HASH: Final = f"SELECT {KEY_COLUMNS} FROM keys WHERE hash = $1"
 #: the primary key, once for each

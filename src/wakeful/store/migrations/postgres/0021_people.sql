@@ -1,4 +1,4 @@
--- compatible: adds a table and indexes that code of schema 20 does not use.
+-- compatible: adds tables, columns and indexes that code of schema 20 does not use.
 
 -- People who sign in at an OpenID Connect issuer.
 CREATE TABLE people (
@@ -16,3 +16,38 @@ CREATE UNIQUE INDEX people_subject ON people (issuer, subject);
 CREATE INDEX people_signed_in ON people (signed_in_at DESC, id) WHERE removed_at IS NULL;
 -- The keys that end with the person who created them.
 CREATE INDEX keys_of_creator ON keys (created_by) WHERE revoked_at IS NULL;
+
+-- Assistants that people connected with OAuth. The grant is a row of `keys`; `client` is the host that its tokens
+-- were sent to.
+ALTER TABLE keys ADD COLUMN client text;
+-- Clients: registered ones, and copies of the metadata documents of clients that a person approved.
+CREATE TABLE oauth_clients (
+    id         text        COLLATE "C" NOT NULL PRIMARY KEY,
+    document   text        NOT NULL,
+    created_at timestamptz NOT NULL,
+    used_at    timestamptz  -- when a person last approved it, or it last got tokens
+);
+CREATE INDEX oauth_clients_unused ON oauth_clients (created_at) WHERE used_at IS NULL;
+CREATE INDEX oauth_clients_used ON oauth_clients (used_at) WHERE used_at IS NOT NULL;
+-- Authorization codes, by their SHA-256.
+CREATE TABLE oauth_codes (
+    hash       bytea       NOT NULL PRIMARY KEY,
+    client_id  text        COLLATE "C" NOT NULL,
+    request    text        NOT NULL,  -- compact JSON of what was asked for and approved
+    created_at timestamptz NOT NULL,
+    expires_at timestamptz NOT NULL,
+    key_id     text        COLLATE "C"  -- the grant that it was exchanged for
+);
+CREATE INDEX oauth_codes_expires ON oauth_codes (expires_at);
+-- Access and refresh tokens, by their SHA-256.
+CREATE TABLE oauth_tokens (
+    hash       bytea       NOT NULL PRIMARY KEY,
+    kind       text        COLLATE "C" NOT NULL,  -- access, refresh
+    key_id     text        COLLATE "C" NOT NULL,
+    client_id  text        COLLATE "C" NOT NULL,
+    resource   text        NOT NULL,  -- the address that it is for
+    created_at timestamptz NOT NULL,
+    expires_at timestamptz NOT NULL,
+    used_at    timestamptz  -- when a refresh token was first exchanged
+);
+CREATE INDEX oauth_tokens_expires ON oauth_tokens (expires_at);

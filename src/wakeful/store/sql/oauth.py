@@ -1,0 +1,260 @@
+"""Assistants that people connect with OAuth: their clients, authorization codes and tokens.
+
+- `oauth_clients`: one row per client (`OAuthClientRow`). One that nobody approved gives way to newer ones.
+- `oauth_codes`: authorization codes (`OAuthCodeRow`), by SHA-256. A code that was exchanged stays for a day,
+  so that a second exchange is noticed.
+- `oauth_tokens`: access and refresh tokens (`OAuthTokenRow`), by SHA-256, until they expire.
+
+The grant itself is a row of `keys`, whose creator is the person: it ends with that key, and with the key of
+the person. Codes and tokens are not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, NamedTuple
+
+from wakeful.store.accounts import KeyRow
+from wakeful.store.audit import AuditEntry
+from wakeful.store.sql.accounts import KEY_COLUMNS, add_key
+from wakeful.store.sql.base import Recorded, SqlBase
+from wakeful.store.sql.driver import SqlSession
+
+_DAY_MS: Final = 86_400_000
+#: How many clients may wait for their first approval, and how long.
+MOST_UNUSED: Final = 1_000
+_UNUSED_KEPT_MS: Final = 30 * _DAY_MS
+#: How long a client is kept after its last use: longer than any token.
+_USED_KEPT_MS: Final = 180 * _DAY_MS
+#: How long a code is kept after it expired.
+_CODE_KEPT_MS: Final = _DAY_MS
+
+_CLIENT: Final = "id, document, created_at, used_at"
+_CODE: Final = "hash, client_id, request, created_at, expires_at, key_id"
+_TOKEN: Final = "hash, kind, key_id, client_id, resource, created_at, expires_at, used_at"
+_OF_TOKEN: Final = ", ".join(f"t.{column}" for column in _TOKEN.split(", "))
+_OF_KEY: Final = ", ".join(f"k.{column}" for column in KEY_COLUMNS.split(", "))
+_OF_OWNER: Final = ", ".join(f"o.{column}" for column in KEY_COLUMNS.split(", "))
+
+#: the primary key
+CLIENT: Final = f"SELECT {_CLIENT} FROM oauth_clients WHERE id = $1"
+#: the primary key
+PUT_CLIENT: Final = f"""
+    INSERT INTO oauth_clients ({_CLIENT}) VALUES ($1, $2, $3, $4)
+    ON CONFLICT (id) DO UPDATE SET document = EXCLUDED.document, used_at = EXCLUDED.used_at"""
+#: the primary key
+USE_CLIENT: Final = "UPDATE oauth_clients SET used_at = $2 WHERE id = $1"
+#: oauth_clients_unused, from its newest entry on; then the primary key. Locked rows stay
+DROP_UNUSED: Final = """
+    DELETE FROM oauth_clients WHERE id IN (
+        SELECT id FROM oauth_clients WHERE used_at IS NULL ORDER BY created_at DESC LIMIT 1000 OFFSET $1
+        FOR UPDATE SKIP LOCKED)"""
+#: oauth_clients_unused: a range of it; then the primary key. Locked rows stay
+PRUNE_UNUSED: Final = """
+    DELETE FROM oauth_clients WHERE id IN (
+        SELECT id FROM oauth_clients WHERE used_at IS NULL AND created_at <= $1 FOR UPDATE SKIP LOCKED)"""
+#: oauth_clients_used: a range of it; then the primary key. Locked rows stay
+PRUNE_USED: Final = """
+    DELETE FROM oauth_clients WHERE id IN (
+        SELECT id FROM oauth_clients WHERE used_at IS NOT NULL AND used_at <= $1 FOR UPDATE SKIP LOCKED)"""
+
+#: the primary key
+CODE: Final = f"SELECT {_CODE} FROM oauth_codes WHERE hash = $1"
+ADD_CODE: Final = f"INSERT INTO oauth_codes ({_CODE}) VALUES ($1, $2, $3, $4, $5, $6)"
+#: the primary key. The row that is changed decides: of two requests with one code, one changes it
+TAKE_CODE: Final = "UPDATE oauth_codes SET key_id = $2 WHERE hash = $1 AND key_id IS NULL AND expires_at > $3"
+#: oauth_codes_expires: a range of it; then the primary key. Locked rows stay
+PRUNE_CODES: Final = """
+    DELETE FROM oauth_codes WHERE hash IN (
+        SELECT hash FROM oauth_codes WHERE expires_at <= $1 FOR UPDATE SKIP LOCKED)"""
+
+#: the primary keys of oauth_tokens, keys (twice) and people
+TOKEN: Final = f"""
+    SELECT {_OF_TOKEN}, {_OF_KEY},
+        (SELECT count(*) FROM people p WHERE p.id = substr(k.created_by, 8) AND p.removed_at IS NULL),
+        {_OF_OWNER}
+    FROM oauth_tokens t JOIN keys k ON k.id = t.key_id
+    LEFT JOIN keys o ON o.id = substr(k.created_by, 5)
+    WHERE t.hash = $1"""
+#: the primary key
+LOCK_TOKEN: Final = f"SELECT {_TOKEN} FROM oauth_tokens WHERE hash = $1 FOR UPDATE"
+ADD_TOKEN: Final = f"INSERT INTO oauth_tokens ({_TOKEN}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"
+#: the primary key
+USE_TOKEN: Final = "UPDATE oauth_tokens SET used_at = $2 WHERE hash = $1 AND used_at IS NULL"
+#: oauth_tokens_expires: a range of it; then the primary key. Locked rows stay
+PRUNE_TOKENS: Final = """
+    DELETE FROM oauth_tokens WHERE hash IN (
+        SELECT hash FROM oauth_tokens WHERE expires_at <= $1 FOR UPDATE SKIP LOCKED)"""
+#: the primary key
+EXTEND_KEY: Final = "UPDATE keys SET expires_at = $2 WHERE id = $1 AND expires_at < $2"
+
+
+class OAuthClientRow(NamedTuple):
+    """A program that asks people for access."""
+
+    #: a random id, or the address of its metadata document
+    id: str
+    #: JSON of its metadata
+    document: str
+    created_ms: int
+    #: when a person last approved it, or it last got tokens
+    used_ms: int | None = None
+
+
+class OAuthCodeRow(NamedTuple):
+    """An authorization code."""
+
+    #: SHA-256 of the code
+    hash: bytes
+    client_id: str
+    #: compact JSON of what was asked for and approved
+    request: str
+    created_ms: int
+    expires_ms: int
+    #: the grant that it was exchanged for
+    key_id: str | None = None
+
+
+class OAuthTokenRow(NamedTuple):
+    """An access or refresh token."""
+
+    #: SHA-256 of the token
+    hash: bytes
+    kind: Literal["access", "refresh"]
+    #: the grant
+    key_id: str
+    client_id: str
+    #: the address that it is for
+    resource: str
+    created_ms: int
+    expires_ms: int
+    #: when a refresh token was first exchanged
+    used_ms: int | None = None
+
+
+class KnownToken(NamedTuple):
+    """A token with its grant, and who created that."""
+
+    row: OAuthTokenRow
+    key: KeyRow
+    #: whether it was a person who signed in at an issuer and was not removed
+    has_person: bool
+    #: whose key it was; None: no key
+    owner: KeyRow | None
+
+
+async def client(session: SqlSession, client_id: str) -> OAuthClientRow | None:
+    """Return the client of that id."""
+    row = await session.row(CLIENT, client_id)
+    return None if row is None else OAuthClientRow(*row)
+
+
+async def put_client(session: SqlSession, row: OAuthClientRow) -> None:
+    """Add a client or replace it, and drop the oldest of too many that nobody approved."""
+    await session.execute(PUT_CLIENT, *row)
+    if row.used_ms is None:
+        await session.execute(DROP_UNUSED, MOST_UNUSED)
+
+
+async def code(session: SqlSession, hash: bytes) -> OAuthCodeRow | None:
+    """Return the code with that hash."""
+    row = await session.row(CODE, hash)
+    return None if row is None else OAuthCodeRow(*row)
+
+
+async def add_code(session: SqlSession, row: OAuthCodeRow, approved: OAuthClientRow) -> None:
+    """Add a code, and its client as a person approved it."""
+    await put_client(session, approved)
+    await session.execute(ADD_CODE, *row)
+
+
+async def exchange_code(
+    session: SqlSession, hash: bytes, key: KeyRow, tokens: Sequence[OAuthTokenRow]
+) -> bool:
+    """Take the code, and add the grant with its first tokens."""
+    if not await session.execute(TAKE_CODE, hash, key.id, key.created_ms):
+        return False
+    await add_key(session, key)
+    await session.execute_many(ADD_TOKEN, tokens)
+    return True
+
+
+async def token(session: SqlSession, hash: bytes) -> KnownToken | None:
+    """Return the token with that hash."""
+    row = await session.row(TOKEN, hash)
+    if row is None:
+        return None
+    values, own, key = list(row), len(OAuthTokenRow._fields), len(KeyRow._fields)
+    has_person, *owner = values[own + key :]
+    return KnownToken(
+        OAuthTokenRow(*values[:own]),
+        KeyRow(*values[own : own + key]),
+        bool(has_person),
+        None if owner[0] is None else KeyRow(*owner),
+    )
+
+
+async def exchange_token(
+    session: SqlSession, hash: bytes, may: Callable[[OAuthTokenRow], bool], tokens: Sequence[OAuthTokenRow]
+) -> bool:
+    """Mark the refresh token as used, and add the next tokens of its grant."""
+    row = await session.row(LOCK_TOKEN, hash)
+    if row is None or not may(OAuthTokenRow(*row)):
+        return False
+    now_ms, last_ms = tokens[0].created_ms, max(each.expires_ms for each in tokens)
+    await session.execute(USE_TOKEN, hash, now_ms)
+    await session.execute_many(ADD_TOKEN, tokens)
+    await session.execute(EXTEND_KEY, tokens[0].key_id, last_ms)
+    await session.execute(USE_CLIENT, tokens[0].client_id, now_ms)
+    return True
+
+
+async def prune(session: SqlSession, now_ms: int) -> int:
+    """Delete what has expired."""
+    await session.execute(PRUNE_CODES, now_ms - _CODE_KEPT_MS)
+    await session.execute(PRUNE_UNUSED, now_ms - _UNUSED_KEPT_MS)
+    await session.execute(PRUNE_USED, now_ms - _USED_KEPT_MS)
+    return await session.execute(PRUNE_TOKENS, now_ms)
+
+
+class SqlOAuth(SqlBase):
+    """Clients, authorization codes and tokens of OAuth."""
+
+    async def oauth_client(self, client_id: str) -> OAuthClientRow | None:
+        """Return the client of that id."""
+        return await self._read(client, client_id)
+
+    async def add_oauth_client(self, row: OAuthClientRow) -> None:
+        """Add a client. The oldest of too many that nobody approved are dropped."""
+        await self._driver.write(self._shared(put_client), row)
+
+    async def oauth_code(self, hash: bytes) -> OAuthCodeRow | None:
+        """Return the code with that hash; it may have expired, or been exchanged."""
+        return await self._read(code, hash)
+
+    async def add_oauth_code(self, row: OAuthCodeRow, client: OAuthClientRow) -> None:
+        """Add a code, and its client as the person approved it."""
+        await self._driver.write(self._shared(add_code), row, client)
+
+    async def exchange_oauth_code(
+        self, hash: bytes, key: KeyRow, tokens: Sequence[OAuthTokenRow], entries: Sequence[AuditEntry] = ()
+    ) -> bool:
+        """Add a grant and its first tokens. False: the code is unknown, has expired, or was exchanged."""
+        return await self._record(Recorded(entries), self._shared(exchange_code), hash, key, tokens)
+
+    async def oauth_token(self, hash: bytes) -> KnownToken | None:
+        """Return the token with that hash; it or its keys may have ended."""
+        return await self._read(token, hash)
+
+    async def exchange_oauth_token(
+        self, hash: bytes, may: Callable[[OAuthTokenRow], bool], tokens: Sequence[OAuthTokenRow]
+    ) -> bool:
+        """Add the next tokens of a grant, if `may` accepts the refresh token, and extend the grant.
+
+        Concurrent calls with one token are applied one after the other.
+        """
+        return await self._driver.write(self._shared(exchange_token), hash, may, tokens)
+
+    async def prune_oauth(self, now_ms: int) -> int:
+        """Delete what has expired. Returns the number of tokens."""
+        return await self._driver.write(self._shared(prune), now_ms)
