@@ -8,8 +8,11 @@ from typing import TypeVar
 from wakeful.app.home import Home, at_home
 from wakeful.client.admin import Incidents as ClientIncidents
 from wakeful.client.admin import Suggestions as ClientSuggestions
+from wakeful.evolution.suggestion import Suggestion as StoredSuggestion
 from wakeful.model import Incident, Page, Suggestion
+from wakeful.run.incidents import Incident as StoredIncident
 from wakeful.service.auth.access import LOCAL
+from wakeful.service.rights import LOCAL_RIGHTS
 from wakeful.service.serializers import INCIDENTS, SUGGESTIONS
 from wakeful.service.services import Services
 
@@ -38,15 +41,15 @@ class Incidents(ClientIncidents):
         found = await self._services.admin.incidents.list(
             LOCAL, self._workspace, agent=agent, job=job, states=list(states), before=cursor, limit=limit + 1
         )
-        return _page(found, limit, INCIDENTS.to_model)
+        return _page(found, limit, _incident)
 
     async def get(self, incident_id: str) -> Incident:
         found = await self._services.admin.incidents.get(LOCAL, self._workspace, incident_id)
-        return INCIDENTS.to_model(found)
+        return _incident(found)
 
     async def ack(self, incident_id: str, *, note: str | None = None) -> Incident:
         found = await self._services.admin.incidents.acknowledge(LOCAL, self._workspace, incident_id, note)
-        return INCIDENTS.to_model(found)
+        return _incident(found)
 
 
 @at_home
@@ -76,23 +79,31 @@ class Suggestions(ClientSuggestions):
             before=cursor,
             limit=limit + 1,
         )
-        return _page(found, limit, SUGGESTIONS.to_model)
+        return _page(found, limit, _suggestion)
 
     async def get(self, suggestion_id: str) -> Suggestion:
         found = await self._services.admin.suggestions.get(LOCAL, self._workspace, suggestion_id)
-        return SUGGESTIONS.to_model(found)
+        return _suggestion(found)
 
     async def apply(self, suggestion_id: str) -> Suggestion:
         found = await self._services.admin.suggestions.apply(LOCAL, self._workspace, suggestion_id)
-        return SUGGESTIONS.to_model(found)
+        return _suggestion(found)
 
     async def dismiss(self, suggestion_id: str) -> Suggestion:
         found = await self._services.admin.suggestions.dismiss(LOCAL, self._workspace, suggestion_id)
-        return SUGGESTIONS.to_model(found)
+        return _suggestion(found)
 
     async def rollback(self, suggestion_id: str) -> Suggestion:
         found = await self._services.admin.suggestions.rollback(LOCAL, self._workspace, suggestion_id)
-        return SUGGESTIONS.to_model(found)
+        return _suggestion(found)
+
+
+def _incident(found: StoredIncident) -> Incident:
+    return INCIDENTS.to_model(found, may=tuple(LOCAL_RIGHTS.incident(found)))
+
+
+def _suggestion(found: StoredSuggestion) -> Suggestion:
+    return SUGGESTIONS.to_model(found, may=tuple(LOCAL_RIGHTS.suggestion(found)))
 
 
 def _page(found: Sequence[R], limit: int, to_model: Callable[[R], T]) -> Page[T]:

@@ -29,6 +29,7 @@ from wakeful.service.agents.instances import read_cursor
 from wakeful.service.agents.sessions import read_history_cursor
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.model_mapping import job_from_record
+from wakeful.service.rights import LOCAL_RIGHTS
 from wakeful.service.serializers import (
     DELAYS,
     HISTORY,
@@ -62,11 +63,11 @@ class Agents(ClientAgents):
         if name is not None:
             return await self._all_instances(name)
         rows = await self._services.agents.list(LOCAL, self._workspace)
-        return [from_json(AgentInfo, serialize_agent(LOCAL, row)) for row in rows]
+        return [from_json(AgentInfo, serialize_agent(LOCAL, row, LOCAL_RIGHTS)) for row in rows]
 
     async def get(self, name: str) -> AgentInfo:
         row = await self._services.agents.get(LOCAL, self._workspace, name)
-        return await self._with_usage(name, serialize_agent(LOCAL, row))
+        return await self._with_usage(name, serialize_agent(LOCAL, row, LOCAL_RIGHTS))
 
     async def put(self, name: str, fields: Mapping[str, object]) -> AgentInfo:
         saved = await self._services.agents.put(LOCAL, self._workspace, name, plain_fields(fields))
@@ -198,6 +199,7 @@ class Agents(ClientAgents):
             delays=tuple(DELAYS.to_model(each) for each in details.delays),
             state=details.state if details.has_state else None,
             state_error=details.state_error if details.has_state else None,
+            may=tuple(LOCAL_RIGHTS.instance(view.row)),
         )
 
     async def instances(
@@ -231,4 +233,5 @@ def read_signal(value: SignalLike) -> Signal:
 
 
 def _instance(view: InstanceView) -> InstanceInfo:
-    return INSTANCES.to_model(view.row, waiting=view.waiting, run_id=view.active_run)
+    may = tuple(LOCAL_RIGHTS.instance(view.row))
+    return INSTANCES.to_model(view.row, waiting=view.waiting, run_id=view.active_run, may=may)

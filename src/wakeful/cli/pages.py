@@ -86,6 +86,7 @@ def job_page(job: JobShape, now_ms: int) -> Table:
             "runs": f"{job['runCount']} scheduled{failing}",
             "trigger URL": "yes" if job.get("hook") else None,
             "precheck state": job.get("precheckState"),
+            "you may": ", ".join(job["may"]) or "read it" if "may" in job else None,
             "changed": relative_text(job["updatedAt"], now_ms) + f" (revision {job['revision']})",
             "id": Text(job["id"], "dim"),
             **others,

@@ -39,6 +39,7 @@ class IncidentShape(TypedDict):
     recoveredByRunId: str | None
     closedAt: str | None
     closedReason: str | None
+    may: NotRequired[list[str]]
 
 
 class SuggestionShape(TypedDict):
@@ -63,6 +64,7 @@ class SuggestionShape(TypedDict):
     decidedByName: str | None
     evaluatedAt: str | None
     evaluation: dict[str, Json] | None
+    may: NotRequired[list[str]]
 
 
 class EventShape(TypedDict):
@@ -93,6 +95,7 @@ class WorkspaceShape(TypedDict):
     createdAt: str
     updatedAt: str
     spent: NotRequired[dict[str, Json] | None]
+    may: NotRequired[list[str]]
 
 
 class KeyShape(TypedDict):
@@ -110,6 +113,7 @@ class KeyShape(TypedDict):
     lastUsedAt: str | None
     revokedAt: str | None
     key: NotRequired[str | None]
+    may: NotRequired[list[str]]
 
 
 class EntryShape(TypedDict):
@@ -181,6 +185,7 @@ class AgentShape(TypedDict):
     spent: NotRequired[dict[str, Json] | None]
     secret: NotRequired[str | None]
     warnings: NotRequired[list[str]]
+    may: NotRequired[list[str]]
 
 
 class ReceiptShape(TypedDict):
@@ -253,6 +258,7 @@ class InstanceShape(TypedDict):
     stateError: NotRequired[str | None]
     schedules: NotRequired[list[JobShape]]
     delays: NotRequired[list[InstanceDelayShape]]
+    may: NotRequired[list[str]]
 
 
 class InstanceFailureShape(TypedDict):
@@ -356,6 +362,7 @@ class JobShape(TypedDict):
     secret: NotRequired[str | None]
     warnings: NotRequired[list[str]]
     created: NotRequired[bool]
+    may: NotRequired[list[str]]
 
 
 class JobIdShape(TypedDict):
@@ -876,6 +883,7 @@ class RunShape(TypedDict):
     target: NotRequired[dict[str, Json] | None]
     timeoutMs: NotRequired[int | None]
     traceparent: NotRequired[str | None]
+    may: NotRequired[list[str]]
 
 
 class ReleasedShape(TypedDict):

@@ -7,7 +7,7 @@ A page is a GET route of `page_router()` that takes a `PageDep`. It reads servic
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated, Any, Final, cast
@@ -28,7 +28,9 @@ from wakeful.dashboard import formats
 from wakeful.dashboard.regions import RegionCache, region_key, region_names, wanted_position
 from wakeful.dashboard.render import render_page
 from wakeful.errors import Unauthenticated, WakefulError
+from wakeful.job.job import JobRecord
 from wakeful.service.auth.access import MAY, Action, Principal
+from wakeful.service.rights import Rights
 from wakeful.service.services import Services
 
 #: The cookie with the theme; without it, the browser decides.
@@ -95,6 +97,10 @@ class PageRequest:
         if action == "operate" and self.principal.workspace is not None:
             return False
         return self.principal.role in MAY[action]
+
+    async def rights(self, jobs: Iterable[JobRecord]) -> Rights:
+        """Return what the caller may do with these jobs."""
+        return await self.services.rights.load(self.principal, self.workspace, (job.agent for job in jobs))
 
     def url(self, *parts: str, **query: object) -> str:
         """Return the address of a page of the workspace: `page.url("runs", run_id)`."""

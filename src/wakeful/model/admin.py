@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated
 
-from wakeful.model.codec import AgentName, Form, Id, InstantWithMs, Slug, SpentToday, resource
+from wakeful.model.codec import AgentName, Form, Id, InstantWithMs, May, Slug, SpentToday, resource
 from wakeful.model.enums import IncidentState, SuggestionStatus
 from wakeful.model.run import Run
 from wakeful.values.json_value import Json
@@ -51,6 +51,8 @@ class Incident:
     #: when and why it was closed without a recovery: `job_deleted`, `job_disabled`
     closed_at: datetime | None
     closed_reason: str | None
+    #: what the caller may do with it, such as `acknowledge`; only where it is read
+    may: May = field(default=(), compare=False)
 
 
 @resource()
@@ -87,6 +89,8 @@ class Suggestion:
     evaluated_at: datetime | None
     #: of an applied one: the `verdict`, and the figure `before` and `after`
     evaluation: Mapping[str, Json] | None
+    #: what the caller may do with it, such as `apply`; only where it is read
+    may: May = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +136,8 @@ class Workspace:
     updated_at: datetime
     #: what its runs used today; not in lists
     spent: SpentToday | None = field(default=None, compare=False)
+    #: what the caller may do with it, such as `edit`; only where it is read
+    may: May = field(default=(), compare=False)
 
 
 @resource("Key")
@@ -157,6 +163,8 @@ class ApiKey:
     revoked_at: datetime | None
     #: the key itself, shown once; only in `create`
     key: str | None = field(default=None, repr=False, compare=False)
+    #: what the caller may do with it, such as `revoke`; only where it is read
+    may: May = field(default=(), compare=False)
 
 
 @resource("Entry")

@@ -12,6 +12,7 @@ from wakeful.model.codec import (
     Form,
     Id,
     InstanceName,
+    May,
     NewSecret,
     Slug,
     SpentToday,
@@ -64,6 +65,8 @@ class AgentInfo:
     secret: NewSecret | None = field(default=None, repr=False, compare=False)
     #: why its jobs may not do what is expected; only in `put`
     warnings: Warnings = field(default=(), compare=False)
+    #: what the caller may do with it, such as `wake`; only where it is read
+    may: May = field(default=(), compare=False)
 
 
 @resource("Receipt")
@@ -184,6 +187,8 @@ class InstanceInfo:
     schedules: tuple[Job, ...] = field(default=(), compare=False)
     #: the first 100 delays that are not due yet
     delays: tuple[InstanceDelay, ...] = field(default=(), compare=False)
+    #: what the caller may do with it, such as `stop`; only where it is read
+    may: May = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

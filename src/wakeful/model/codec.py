@@ -74,6 +74,8 @@ LocalInstantWithMs = Annotated[datetime, Form("local", also_ms=True)]
 SpentToday = Annotated[Mapping[str, Json], Form("spent")]
 #: Why something may not do what is expected; left out if there is no such reason.
 Warnings = Annotated[tuple[str, ...], Form("warnings")]
+#: What the caller may do with it; left out where it was not asked for.
+May = Annotated[tuple[str, ...], Form("may", optional=True)]
 #: Signs webhooks; shown once.
 NewSecret = Annotated[str, Form("secret")]
 

@@ -16,6 +16,7 @@ from wakeful.model.codec import (
     Id,
     InstantWithMs,
     LocalInstantWithMs,
+    May,
     NewSecret,
     Slug,
     SpentToday,
@@ -215,6 +216,8 @@ class Job:
     warnings: Warnings = field(default=(), compare=False)
     #: whether this call created it; only in `create` and `upsert`
     created: bool = field(default=False, compare=False)
+    #: what the caller may do with it, such as `pause`; only where it is read
+    may: May = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Annotated
 
-from wakeful.model.codec import AgentName, Form, Id, InstanceName, InstantWithMs, Slug, resource
+from wakeful.model.codec import AgentName, Form, Id, InstanceName, InstantWithMs, May, Slug, resource
 from wakeful.model.enums import DeliveryState, RunState, Trigger
 from wakeful.values.json_value import Json
 
@@ -125,6 +125,8 @@ class Run:
     timeout: timedelta | None = field(default=None, compare=False)
     #: the W3C trace context of its attempt, to continue it; only where it is claimed
     traceparent: str | None = field(default=None, compare=False)
+    #: what the caller may do with it, such as `cancel`; only where it is read
+    may: May = field(default=(), compare=False)
 
 
 @resource("Released")

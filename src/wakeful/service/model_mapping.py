@@ -18,6 +18,7 @@ from wakeful.model.codec import from_ms, read_fields
 from wakeful.schedule.schedules import Every
 from wakeful.schedule.ticks import Ticks
 from wakeful.service.jobs.job_factory import SaveResult
+from wakeful.service.rights import LOCAL_RIGHTS
 from wakeful.service.serializers import ATTEMPTS, JOB_STATE, RUNS, explain_job
 from wakeful.store.row_mapping import job_from_row, ticks_from_text
 from wakeful.store.rows import AttemptView, JobRow, RunView
@@ -68,6 +69,7 @@ def job_from_record(job: JobRecord, *, ticks: bool = True, **extra: Any) -> Job:
         next_ticks=_next_ticks(job.open_ticks, job.next_ms) if ticks else (),
         schedule_origin=job.schedule_key.origin if job.schedule_key else None,
         schedule_id=job.schedule_key.schedule_id if job.schedule_key else None,
+        may=tuple(LOCAL_RIGHTS.job(job)),
         **extra,
     )
 
@@ -131,11 +133,11 @@ def run_from_view(
     run: RunView, attempts: Sequence[AttemptView] | None = None, waiting_for: str | None = None
 ) -> Run:
     """Return the public run of a stored one."""
+    may = tuple(LOCAL_RIGHTS.run(run))
     if attempts is None:
-        return RUNS.to_model(run)
-    return RUNS.to_model(
-        run, attempts=tuple(ATTEMPTS.to_model(each) for each in attempts), waiting_for=waiting_for
-    )
+        return RUNS.to_model(run, may=may)
+    read = tuple(ATTEMPTS.to_model(each) for each in attempts)
+    return RUNS.to_model(run, attempts=read, waiting_for=waiting_for, may=may)
 
 
 def page_of_runs(found: Sequence[RunView], limit: int) -> Page[Run]:

@@ -27,6 +27,7 @@ from wakeful.service.jobs.hooks import Hook
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.pauses import SkippedTick
 from wakeful.service.jobs.revision_rules import FieldChange, Revision
+from wakeful.service.rights import Rights
 from wakeful.service.row_codec import RowCodec, instant
 from wakeful.store.accounts import AgentRow, KeyRow, WorkspaceRow
 from wakeful.store.audit import AuditRow
@@ -141,9 +142,16 @@ _BULK_RUNS: Final = RowCodec(
 
 
 def serialize_job(
-    principal: Principal, job: JobRecord, now_ms: int | None = None, ticks: int = 0
+    principal: Principal,
+    job: JobRecord,
+    now_ms: int | None = None,
+    ticks: int = 0,
+    rights: Rights | None = None,
 ) -> JsonObject:
-    """Return a job as the principal may see it; with `ticks`, its next ticks in its own zone."""
+    """Return a job as the principal may see it; with `ticks`, its next ticks in its own zone.
+
+    With the rights of the principal, it also says what that may do with it (`may`).
+    """
     definition = job.definition
     origin, key = definition.work.origin, job.schedule_key
     content: JsonObject = {
@@ -155,6 +163,8 @@ def serialize_job(
     }
     if key is not None:
         content |= {"scheduleOrigin": key.origin, "scheduleId": key.schedule_id}
+    if rights is not None:
+        content["may"] = [*rights.job(job)]
     if ticks and now_ms is not None:
         content["nextTicks"] = list(next_ticks(job, now_ms, ticks))
     return content
@@ -254,32 +264,39 @@ def serialize_bulk_runs(result: BulkRuns) -> JsonObject:
 
 
 def serialize_run(
-    run: RunView, attempts: Sequence[AttemptView] | None = None, waiting_for: str | None = None
+    run: RunView,
+    attempts: Sequence[AttemptView] | None = None,
+    waiting_for: str | None = None,
+    rights: Rights | None = None,
 ) -> JsonObject:
-    """Return a run; with its attempts and what it waits for, if the attempts are given."""
-    if attempts is None:
-        return RUNS.to_json(run)
-    return RUNS.to_json(run, waiting_for=waiting_for, attempts=[ATTEMPTS.to_json(each) for each in attempts])
+    """Return a run; with its attempts and what it waits for, if the attempts are given.
+
+    With the rights of the caller, it also says what that may do with it (`may`).
+    """
+    more: dict[str, Json] = {} if rights is None else {"may": [*rights.run(run)]}
+    if attempts is not None:
+        more |= {"waiting_for": waiting_for, "attempts": [ATTEMPTS.to_json(each) for each in attempts]}
+    return RUNS.to_json(run, **more)
 
 
-async def serialize_runs(runs: Iterable[RunView]) -> list[JsonObject]:
+async def serialize_runs(runs: Iterable[RunView], rights: Rights | None = None) -> list[JsonObject]:
     """Return runs. After each the event loop has its turn: a payload may be large."""
     serialized: list[JsonObject] = []
     for run in runs:
-        serialized.append(serialize_run(run))
+        serialized.append(serialize_run(run, rights=rights))
         await asyncio.sleep(0)
     return serialized
 
 
 def serialize_workspace(principal: Principal, row: WorkspaceRow) -> JsonObject:
-    """Return a workspace as the principal may see it."""
-    content = WORKSPACES.to_json(row)
+    """Return a workspace as the principal may see it, with what it may do with it."""
+    content = WORKSPACES.to_json(row, may=Rights(principal, row.name).workspace(row))
     return content if sees_credentials(principal) else content | {"alerts": mask_alerts(content["alerts"])}
 
 
-def serialize_agent(principal: Principal, row: AgentRow) -> JsonObject:
-    """Return an agent as the principal may see it."""
-    content = AGENTS.to_json(row)
+def serialize_agent(principal: Principal, row: AgentRow, rights: Rights | None = None) -> JsonObject:
+    """Return an agent as the principal may see it; with its rights, what it may do with it (`may`)."""
+    content = AGENTS.to_json(row) if rights is None else AGENTS.to_json(row, may=rights.agent(row))
     if not sees_credentials(principal):
         content |= {"target": mask_value(content["target"]), "alerts": mask_alerts(content["alerts"])}
     return content
@@ -298,9 +315,10 @@ def _with_news(content: JsonObject, secret: str | None, warnings: Sequence[str])
     return content
 
 
-def serialize_instance(view: InstanceView) -> JsonObject:
-    """Return an instance as it is listed."""
-    return INSTANCES.to_json(view.row, waiting=view.waiting, run_id=view.active_run)
+def serialize_instance(view: InstanceView, rights: Rights | None = None) -> JsonObject:
+    """Return an instance as it is listed; with the rights of the caller, what that may do with it (`may`)."""
+    more: dict[str, Json] = {} if rights is None else {"may": [*rights.instance(view.row)]}
+    return INSTANCES.to_json(view.row, waiting=view.waiting, run_id=view.active_run, **more)
 
 
 def serialize_started(started: StartedInstances) -> JsonObject:
@@ -311,10 +329,10 @@ def serialize_started(started: StartedInstances) -> JsonObject:
     return {"instances": [serialize_instance(view) for view in started.views], "errors": errors}
 
 
-def serialize_instance_details(principal: Principal, details: InstanceDetails) -> JsonObject:
+def serialize_instance_details(principal: Principal, details: InstanceDetails, rights: Rights) -> JsonObject:
     """Return an instance with its schedules, and its state if the principal may see it."""
-    content = serialize_instance(details.view)
-    content["schedules"] = [serialize_job(principal, job) for job in details.schedules]
+    content = serialize_instance(details.view, rights)
+    content["schedules"] = [serialize_job(principal, job, rights=rights) for job in details.schedules]
     content["delays"] = [DELAYS.to_json(delay) for delay in details.delays]
     if details.has_state:
         content["state"] = details.state

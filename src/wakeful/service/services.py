@@ -56,6 +56,7 @@ from wakeful.service.jobs.run_origin import RunOrigins
 from wakeful.service.jobs.save_warnings import SaveWarnings
 from wakeful.service.jobs.schedule_previews import SchedulePreviews
 from wakeful.service.jobs.target_tests import TargetTests
+from wakeful.service.rights import RightsReader
 from wakeful.service.runs.broker_reports import BrokerReports
 from wakeful.service.runs.dead_letters import DeadLetterService
 from wakeful.service.runs.executors import Executors, Replicas, WaitingReasons
@@ -108,6 +109,7 @@ class Shared:
             self.executors, self.replicas, self.weeks, settings.channels, settings.event_servers
         )
         self.telemetry = RunTelemetry(metrics)
+        self.target_policy = AgentTargetPolicy(settings.agent_targets, settings.chat_targets)
 
 
 class RunArea(RunService):
@@ -136,7 +138,7 @@ class JobArea(JobService):
             keyring=shared.keyring,
             accounts=accounts,
             budgets=shared.budgets,
-            target_policy=AgentTargetPolicy(settings.agent_targets, settings.chat_targets),
+            target_policy=shared.target_policy,
             lanes=shared.lanes,
             allowance=allowance(settings),
             hooks_per_minute=settings.hooks_per_minute,
@@ -288,6 +290,7 @@ class Services:
         self.agents = AgentArea(shared)
         self.auth = AuthArea(shared)
         self.admin = AdminArea(shared, self.jobs)
+        self.rights = RightsReader(store, self.accounts, shared.origins, shared.target_policy)
         self.search = SearchService(store, self.jobs, self.runs)
         self.idempotency = IdempotencyService(store, keyring)
         self.events = EventStream(store, self.accounts)

@@ -58,9 +58,9 @@ To = Annotated[str | None, Query(description="The last day (UTC); today by defau
 @router.get("/keys", tags=["keys"], summary="List keys", responses=responses({200: "Keys"}))
 async def list_keys(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
     """The text of a key is not stored and not returned."""
-    return JsonResponse(
-        {"keys": [KEYS.to_json(row) for row in await services.auth.keys.list(principal, workspace)]}
-    )
+    found = await services.auth.keys.list(principal, workspace)
+    rights = await services.rights.load(principal, workspace)
+    return JsonResponse({"keys": [KEYS.to_json(row, may=rights.key(row)) for row in found]})
 
 
 @router.post(

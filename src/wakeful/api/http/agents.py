@@ -127,7 +127,8 @@ async def put_workspace(
 async def list_agents(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
     """The agents of a workspace, by name; a key of the role agent sees only its own."""
     rows = await services.agents.list(principal, workspace)
-    return await list_response({"agents": (serialize_agent(principal, row) for row in rows)})
+    rights = await services.rights.load(principal, workspace, (row.name for row in rows))
+    return await list_response({"agents": (serialize_agent(principal, row, rights) for row in rows)})
 
 
 @router.get(
@@ -141,8 +142,9 @@ async def get_agent(
 ) -> Response:
     """An agent with its usage of today."""
     row = await services.agents.get(principal, workspace, agent)
+    rights = await services.rights.load(principal, workspace, (agent,))
     content = {
-        **serialize_agent(principal, row),
+        **serialize_agent(principal, row, rights),
         "spent": await services.admin.budgets.spent(workspace, agent),
     }
     return JsonResponse(content, headers={"ETag": etag(row.version)})

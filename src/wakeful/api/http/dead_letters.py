@@ -30,6 +30,7 @@ from wakeful.service.runs.dead_letters import read_selection
 from wakeful.service.serializers import INCIDENTS, serialize_run
 from wakeful.service.services import Services
 from wakeful.values.ids import is_id
+from wakeful.values.json_value import Json
 
 router = APIRouter(
     prefix="/api/workspaces/{workspace}/dead-letters", tags=["dead letters"], dependencies=SECURED
@@ -75,9 +76,10 @@ async def list_dead_letters(
     shown, following = await services.runs.dead_letters.list(
         principal, workspace, selection, before=before, limit=limit
     )
+    rights = await services.rights.load(principal, workspace, runs=shown)
     return await list_response(
         {
-            "deadLetters": (serialize_run(run) for run in shown),
+            "deadLetters": (serialize_run(run, rights=rights) for run in shown),
             "cursor": None if following is None else write_cursor([following], scope),
         }
     )
@@ -210,7 +212,9 @@ async def list_incidents(
         principal, workspace, agent=agent, job=job, states=states, before=before, limit=limit + 1
     )
     shown, following = page(found, limit, scope, lambda each: [each.id])
-    return JsonResponse({"incidents": list(map(INCIDENTS.to_json, shown)), "cursor": following})
+    rights = await services.rights.load(principal, workspace)
+    incidents: list[Json] = [INCIDENTS.to_json(each, may=rights.incident(each)) for each in shown]
+    return JsonResponse({"incidents": incidents, "cursor": following})
 
 
 @incidents_router.get("/{incident_id}", summary="Get an incident", responses=responses({200: "Incident"}))
@@ -218,9 +222,9 @@ async def get_incident(
     workspace: str, incident_id: str, services: ServicesDep, principal: CurrentPrincipal
 ) -> Response:
     """An incident stays readable after its job was deleted."""
-    return JsonResponse(
-        INCIDENTS.to_json(await services.admin.incidents.get(principal, workspace, incident_id))
-    )
+    found = await services.admin.incidents.get(principal, workspace, incident_id)
+    rights = await services.rights.load(principal, workspace)
+    return JsonResponse(INCIDENTS.to_json(found, may=rights.incident(found)))
 
 
 @incidents_router.post(

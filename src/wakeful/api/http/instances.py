@@ -97,7 +97,8 @@ async def get_instance(
     `GET /agents/{agent}/runs?instance=` lists its signals.
     """
     details = await services.agents.instances.get(principal, workspace, agent, instance)
-    return JsonResponse(serialize_instance_details(principal, details))
+    rights = await services.rights.load(principal, workspace, (agent,))
+    return JsonResponse(serialize_instance_details(principal, details, rights))
 
 
 @router.post(
@@ -282,7 +283,9 @@ async def _page(
         principal, workspace, agent, status=status, after=after, limit=limit + 1
     )
     shown, following = page(found, limit, scope, lambda view: (view.row.agent, view.row.name))
-    return JsonResponse({"instances": [serialize_instance(view) for view in shown], "cursor": following})
+    rights = await services.rights.load(principal, workspace)
+    instances: list[Json] = [serialize_instance(view, rights) for view in shown]
+    return JsonResponse({"instances": instances, "cursor": following})
 
 
 def _body() -> dict[str, Any]:

@@ -79,8 +79,9 @@ async def list_page(
 ) -> Response:
     """Return a page of a list of jobs."""
     shown, next_cursor = await read_page(services, principal, workspace, agent, wanted)
+    rights = await services.rights.load(principal, workspace, (job.agent for job in shown))
     content: dict[str, Json | Iterator[Json]] = {
-        "jobs": (serialize_job(principal, job) for job in shown),
+        "jobs": (serialize_job(principal, job, rights=rights) for job in shown),
         "cursor": next_cursor,
     }
     if wanted.count:

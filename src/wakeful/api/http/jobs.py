@@ -85,7 +85,7 @@ async def list_all_jobs(
 async def find_job(workspace: str, name: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
     """The job with this id, or with this name if one agent only has it; 409 lists them if several have it."""
     found = await services.jobs.find(principal, workspace, name)
-    return _one_job(
+    return await _one_job(
         services, principal, await services.jobs.read(principal, workspace, found.agent, found.id)
     )
 
@@ -206,7 +206,7 @@ async def get_job(
     version = found.job.version
     if if_none_match is not None and matches(if_none_match, version, weak=True):
         return Response(status_code=304, headers={"ETag": etag(version)})
-    return _one_job(services, principal, found)
+    return await _one_job(services, principal, found)
 
 
 @router.put(
@@ -292,14 +292,16 @@ async def search(
 # --- inside ----------------------------------------------------------------------------------------
 
 
-def _one_job(services: Services, principal: Principal, found: JobReading) -> Response:
-    content = serialize_job(principal, found.job, services.now_ms(), TICKS)
+async def _one_job(services: Services, principal: Principal, found: JobReading) -> Response:
+    job = found.job
+    rights = await services.rights.load(principal, job.workspace, (job.agent,), found.runs)
+    content = serialize_job(principal, job, services.now_ms(), TICKS, rights)
     if found.warnings:
         content["warnings"] = list(found.warnings)
     content["hook"] = found.has_hook
     content["precheckState"] = found.precheck_state
     content["spent"] = found.spent
-    content["lastRuns"] = [serialize_run(run) for run in found.runs]
+    content["lastRuns"] = [serialize_run(run, rights=rights) for run in found.runs]
     return JsonResponse(content, headers={"ETag": etag(found.job.version)})
 
 

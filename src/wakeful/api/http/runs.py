@@ -186,7 +186,8 @@ async def get_run(
 ) -> Response:
     """A run with its attempts, and what it waits for."""
     run, attempts = await services.runs.read(principal, workspace, run_id)
-    return JsonResponse(serialize_run(run, attempts, await services.runs.waiting.of(run)))
+    rights = await services.rights.load(principal, workspace, runs=(run,))
+    return JsonResponse(serialize_run(run, attempts, await services.runs.waiting.of(run), rights))
 
 
 @router.post(
@@ -271,7 +272,10 @@ async def _runs_page(
         to_confirm=to_confirm,
     )
     shown, next_cursor = page(found, limit, scope, lambda run: (run.id,))
-    return await list_response({"runs": (serialize_run(run) for run in shown), "cursor": next_cursor})
+    rights = await services.rights.load(principal, workspace, runs=shown)
+    return await list_response(
+        {"runs": (serialize_run(run, rights=rights) for run in shown), "cursor": next_cursor}
+    )
 
 
 def created_run(content: JsonObject) -> Response:

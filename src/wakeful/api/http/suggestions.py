@@ -14,6 +14,7 @@ from wakeful.api.http.paging import Cursor, Limit, OfAgent, OfJob, page, read_la
 from wakeful.api.http.responses import JsonResponse, responses
 from wakeful.evolution.suggestion import SUGGESTION_STATUSES
 from wakeful.service.serializers import SUGGESTIONS
+from wakeful.values.json_value import Json
 
 router: Final = APIRouter(
     prefix="/api/workspaces/{workspace}/suggestions", tags=["suggestions"], dependencies=SECURED
@@ -44,7 +45,9 @@ async def list_suggestions(
         principal, workspace, agent=agent, job=job, statuses=statuses, before=before, limit=limit + 1
     )
     shown, following = page(found, limit, scope, lambda each: [each.id])
-    return JsonResponse({"suggestions": list(map(SUGGESTIONS.to_json, shown)), "cursor": following})
+    rights = await services.rights.load(principal, workspace)
+    suggestions: list[Json] = [SUGGESTIONS.to_json(each, may=rights.suggestion(each)) for each in shown]
+    return JsonResponse({"suggestions": suggestions, "cursor": following})
 
 
 @router.get("/{suggestion_id}", summary="Get a suggestion", responses=responses({200: "Suggestion"}))
@@ -53,7 +56,8 @@ async def get_suggestion(
 ) -> Response:
     """A suggestion stays readable after its job was deleted."""
     found = await services.admin.suggestions.get(principal, workspace, suggestion_id)
-    return JsonResponse(SUGGESTIONS.to_json(found))
+    rights = await services.rights.load(principal, workspace)
+    return JsonResponse(SUGGESTIONS.to_json(found, may=rights.suggestion(found)))
 
 
 @router.post(

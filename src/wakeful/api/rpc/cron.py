@@ -118,7 +118,8 @@ async def list_runs(services: Services, principal: Principal, params: Params) ->
     runs = await listed(limit=limit + 1, offset=offset)
     if missing is not None and not runs and not (offset and await listed(limit=1)):
         raise missing
-    shown = await serialize_runs(runs[:limit])
+    rights = await services.rights.load(principal, params.workspace, runs=runs)
+    shown = await serialize_runs(runs[:limit], rights)
     return {"runs": [*shown], "limit": limit, "offset": offset, "more": len(runs) > limit}
 
 
@@ -171,7 +172,8 @@ async def _serialize_saved(services: Services, principal: Principal, saved: Save
 
 
 async def _serialize(services: Services, principal: Principal, job: JobRecord) -> JsonObject:
-    return {**serialize_job(principal, job), **await _last(services, principal, job)}
+    rights = await services.rights.load(principal, job.workspace, (job.agent,))
+    return {**serialize_job(principal, job, rights=rights), **await _last(services, principal, job)}
 
 
 async def _last(services: Services, principal: Principal, job: JobRecord) -> JsonObject:

@@ -44,6 +44,7 @@ async def job(page: PageDep, agent: str, name: str) -> Response:
         title=found.name,
         active="jobs",
         job=found,
+        may=(await page.rights((found,))).job(found),
         tz=_tz(found),
         **(await _overview(page, found) if page.wants("overview") else {}),
         **(await _runs(page, found) if page.wants("runs") else {}),

@@ -75,7 +75,7 @@ async def _form(
         active="jobs",
         agent=agent,
         saved=saved,
-        may_save=page.may("job.write"),
+        may_save="edit" in (await page.rights((saved,))).job(saved) if saved else page.may("job.write"),
         default_tz=context.defaults.tz,
         enabled=job.get("enabled", True),
         fields=placed_controls(job, defaults),

@@ -83,12 +83,14 @@ async def jobs(page: PageDep) -> Response:
         error = refused.message
     summaries = await page.services.jobs.overviews.of(page.principal, page.workspace, shown)
     filtered = query != JobQuery()
+    rights = await page.rights(shown)
     return page.render(
         "jobs.html",
         title="Jobs",
         active="jobs",
         error=error,
         items=[job_item(page, job, summaries[job.id]) for job in shown],
+        may={job.id: rights.job(job) for job in shown},
         cursor=cursor,
         found=found,
         most=MOST_COUNTED + 1,

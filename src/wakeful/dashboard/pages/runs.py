@@ -12,6 +12,7 @@ from wakeful.dashboard.formats import STATES, TRIGGERS
 from wakeful.dashboard.run_items import run_item, run_items, timeline
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.run.run import RunState
+from wakeful.service.rights import Rights
 from wakeful.service.runs.run_details import CONSIDERED, RunDetails, RunSearch, RunsFound
 from wakeful.values.ids import is_id
 from wakeful.values.instants import LATEST_MS
@@ -118,6 +119,7 @@ async def run(page: PageDep, run_id: str) -> Response:
     """Show a run."""
     details = await page.services.runs.details.get(page.principal, page.workspace, run_id)
     found = details.run
+    rights = await page.services.rights.load(page.principal, page.workspace, (found.agent,), (found,))
     return page.render(
         "run.html",
         title=f"Run {found.id[-8:]}" if found.job_name is None else f"Run of {found.job_name}",
@@ -126,29 +128,29 @@ async def run(page: PageDep, run_id: str) -> Response:
         item=run_item(found, page.now_ms),
         steps=timeline(details),
         follow_ups=run_items(details.follow_ups, page.now_ms),
-        can=_allowed_actions(page, details),
+        can=_allowed_actions(rights, details),
     )
 
 
-def _allowed_actions(page: PageRequest, details: RunDetails) -> frozenset[str]:
+def _allowed_actions(rights: Rights, details: RunDetails) -> frozenset[str]:
     """Return what the caller can do with the run in its state. The services check it again."""
-    run = details.run
+    run, job = details.run, details.job
     can: set[str] = set()
-    if page.may("run"):
-        if run.state in ("pending", "retrying"):
-            can.add("cancel")
-        if run.state == "running":
-            can.add("stop")
-        if run.job_id is not None and not details.job_deleted:
-            can.add("again")
-    if run.dead and page.may("dead-letter"):
+    if run.state in ("pending", "retrying"):
+        can.add("cancel")
+    if run.state == "running":
+        can.add("stop")
+    if run.dead:
         can |= {"replay", "discard"}
-    if page.may("work") and run.state == "running" and not run.verifying:
-        callback = details.job is not None and _has_callback(details)
+    if run.state == "running" and not run.verifying:
+        callback = job is not None and _has_callback(details)
         if run.awaiting_callback or run.is_pull or callback:
             can.add("complete")
-    if run.verifying and page.may("verify"):
+    if run.verifying:
         can.add("verify")
+    can &= {*rights.run(run)}
+    if job is not None and not details.job_deleted and "run" in rights.job(job):
+        can.add("again")
     return frozenset(can)
 
 

@@ -52,7 +52,9 @@ _WORKSPACE_FIELDS: Final = ("tz", "description", "budget", "alerts", "laneWeight
 #: the smallest and the largest weight of a workspace in a lane
 LANE_WEIGHTS: Final = (0.1, 100)
 #: Read-only fields, which are ignored in a document that was read and is sent back.
-_READ_ONLY: Final = frozenset({"name", "workspace", "version", "createdAt", "updatedAt", "spent", "warnings"})
+_READ_ONLY: Final = frozenset(
+    {"name", "workspace", "version", "createdAt", "updatedAt", "spent", "warnings", "may"}
+)
 #: The fields that no job has.
 _OWN: Final = frozenset(
     {"active", "alerts", "queue", "heartbeat", "deliverTo", "approval", "selfScheduling", "evolution"}

@@ -226,7 +226,11 @@ def _texts(work: Work) -> tuple[str, str | None]:
 
 def is_admin_owned(principal: Principal, job: JobRecord | JobRow) -> bool:
     """Return whether the principal is an agent and an admin created the job."""
-    return principal.role == "agent" and job.created_by.startswith("admin:")
+    return _is_admin(principal, job.created_by)
+
+
+def _is_admin(principal: Principal, creator: str) -> bool:
+    return principal.role == "agent" and creator.startswith("admin:")
 
 
 def check_change(principal: Principal, job: JobRecord | JobRow) -> None:
@@ -248,14 +252,14 @@ def check_removal(principal: Principal, job: JobRow, running: Iterable[RunView])
         check_change(principal, job)
 
 
-def check_ending(principal: Principal, job: JobRow, run: RunView) -> None:
-    """Raise PermissionDenied if an agent's key cancels or stops a run of it that the agent did not start.
+def check_ending(principal: Principal, creator: str, run: RunView) -> None:
+    """Raise PermissionDenied if an agent's key cancels or stops a run that the agent did not start.
 
-    It may end its wakes and turns, whoever asked for them.
+    `creator` is that of its job. An agent may end its wakes and turns, whoever asked for them.
     """
-    if is_admin_owned(principal, job) and run.trigger != AGENT_TRIGGER and job.name != WAKE_JOB:
+    if _is_admin(principal, creator) and run.trigger != AGENT_TRIGGER and run.job_name != WAKE_JOB:
         raise PermissionDenied(
-            f"run '{run.id}' is of job '{job.name}', which was created by an admin; a key of the role "
+            f"run '{run.id}' is of job '{run.job_name}', which was created by an admin; a key of the role "
             "'agent' may end only those of its runs that it started; ask an admin"
         )
 

@@ -64,7 +64,8 @@ class LocalScheduler:
         """Return the job with its next ticks and its last runs."""
         job = await self._services.jobs.get(self._principal, self._workspace, agent, name)
         last = await self.runs(job.agent, job.id, _LAST_RUNS)
-        return {**self._serialize(job), "lastRuns": [*last]}
+        rights = await self._services.rights.load(self._principal, self._workspace, (job.agent,))
+        return {**self._serialize(job), "may": [*rights.job(job)], "lastRuns": [*last]}
 
     def _serialize(self, job: JobRecord) -> JsonObject:
         return serialize_job(self._principal, job, self._now_ms, ticks=5)
@@ -86,7 +87,8 @@ class LocalScheduler:
             after=None if after is None else (agent, after),
             limit=limit,
         )
-        return [serialize_job(self._principal, job) for job in found]
+        rights = await self._services.rights.load(self._principal, self._workspace, (agent,))
+        return [serialize_job(self._principal, job, rights=rights) for job in found]
 
     async def pause(self, agent: str, name: str, note: Json, until: Json) -> JsonObject:
         """Pause a job, with an optional note and end."""
@@ -124,7 +126,8 @@ class LocalScheduler:
         found = await self._services.runs.list(
             self._principal, self._workspace, agent, job_id=job_id, limit=limit
         )
-        return await serialize_runs(found)
+        rights = await self._services.rights.load(self._principal, self._workspace, runs=found)
+        return await serialize_runs(found, rights)
 
     async def instances(self, agent: str, after: str | None, limit: int) -> Sequence[JsonObject]:
         """List the instances of an agent, by id."""
@@ -135,12 +138,14 @@ class LocalScheduler:
             after=None if after is None else (agent, after),
             limit=limit,
         )
-        return [serialize_instance(view) for view in found]
+        rights = await self._services.rights.load(self._principal, self._workspace)
+        return [serialize_instance(view, rights) for view in found]
 
     async def instance(self, agent: str, id: str) -> JsonObject:
         """Return an instance with its schedules."""
         details = await self._services.agents.instances.get(self._principal, self._workspace, agent, id)
-        return serialize_instance_details(self._principal, details)
+        rights = await self._services.rights.load(self._principal, self._workspace, (agent,))
+        return serialize_instance_details(self._principal, details, rights)
 
     async def send(self, agent: str, id: str, signal: Signal) -> JsonObject:
         """Send a signal to an instance."""

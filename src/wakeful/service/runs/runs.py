@@ -311,7 +311,7 @@ class RunService:
         if principal.role == "agent" and found.job_id is not None:
             job = await self._store.job_by_id(found.job_id, deleted=True)
             if job is not None:
-                check_ending(principal, job, found)
+                check_ending(principal, job.created_by, found)
         entry = principal.entry(workspace, "run.stop" if running else "run.cancel", run_id)
         run = await self._store.cancel_run(
             run_id, self._clock.now_ms(), reason, running=running, entries=[entry]

@@ -73,6 +73,8 @@ JOB_AND_BLOCKS: Final = Texts(
 ANY_JOB_BY_ID: Final = read_jobs("j.id = $1")
 JOB_BY_ID: Final = read_jobs("j.id = $1 AND j.deleted_at IS NULL")
 #: the primary key, once for each
+JOB_CREATORS: Final = "SELECT j.id::text, j.created_by FROM jobs j WHERE j.id = ANY($1::uuid[])"
+#: the primary key, once for each
 JOBS_BY_IDS: Final = read_jobs("j.id = ANY($1::uuid[]) AND j.deleted_at IS NULL")
 #: jobs_name, once for each
 TAKEN_NAMES: Final = """
@@ -373,6 +375,12 @@ async def job_with_runs(
 async def jobs_by_ids(session: SqlSession, ids: Sequence[str]) -> list[JobRow]:
     """Return those of these jobs that exist and are not deleted, in any order."""
     return [job_row(row) for row in await session.rows(JOBS_BY_IDS, list(filter(is_id, ids)))]
+
+
+async def job_creators(session: SqlSession, ids: Sequence[str]) -> dict[str, str]:
+    """Return who created these jobs, by id, also those that are deleted."""
+    rows = await session.rows(JOB_CREATORS, list(filter(is_id, ids)))
+    return {row[0]: row[1] for row in rows}
 
 
 async def schedules(session: SqlSession, instance_id: str) -> list[JobRow]:

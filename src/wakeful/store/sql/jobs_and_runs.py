@@ -111,6 +111,10 @@ class SqlJobsAndRuns(SqlBase):
         """Return those of these jobs that exist and are not deleted, in any order."""
         return await self._read(job_reads.jobs_by_ids, ids)
 
+    async def job_creators(self, ids: Sequence[str]) -> dict[str, str]:
+        """Return who created these jobs (`created_by`) by id, also those that are deleted."""
+        return await self._read(job_reads.job_creators, ids)
+
     async def jobs(self, only: JobFilter) -> list[JobRow]:
         """Return jobs, ordered by agent and name, or by their next tick."""
         return await self._read(job_reads.jobs, only)

@@ -47,7 +47,7 @@ _OF_WORK: Final = {field.name: schema_of(field.kind) for field in WORK if field.
 TZ: Final[Schema] = {"type": ["string", "null"], "description": "An IANA zone."}
 #: Fields of a response that a document may contain; they are ignored.
 RESPONSE_ONLY: Final[dict[str, Schema]] = dict.fromkeys(
-    ("name", "workspace", "version", "createdAt", "updatedAt", "spent", "warnings"), READ_ONLY
+    ("name", "workspace", "version", "createdAt", "updatedAt", "spent", "warnings", "may"), READ_ONLY
 )
 ALERTS: Final[Schema] = {
     **request(

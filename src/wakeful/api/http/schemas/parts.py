@@ -94,6 +94,7 @@ ACTIVE_HOURS: Final[Schema] = {
     "description": "Its runs start only within these hours of its zone.",
 }
 #: A secret in the response that created it.
+MAY: Final[Schema] = {"type": "array", "items": {"type": "string"}}
 WARNINGS: Final[Schema] = {
     "type": "array",
     "items": {"type": "string"},

@@ -22,6 +22,7 @@ from wakeful.api.http.schemas.parts import (
     INSTANCE,
     INSTANT,
     LANE_WEIGHT,
+    MAY,
     NORMAL_SCHEDULE,
     OBJECT,
     SECRET,
@@ -66,6 +67,7 @@ _BY_FORMAT: Final[dict[str, Schema]] = {
     "spent": SPENT,
     "secret": SECRET,
     "warnings": WARNINGS,
+    "may": MAY,
 }
 _BY_TYPE: Final[dict[Any, Schema]] = {
     bool: BOOLEAN,
@@ -97,7 +99,7 @@ def schema_of_class(
     optional = {*optional, *(each.key for each in field_plans(kind) if each.form.optional)}
     properties: dict[str, Schema] = {}
     for each in field_plans(kind):
-        if each.extra and each.name not in extras:
+        if each.extra and not each.form.optional and each.name not in extras:
             continue
         schema = others.get(each.key)
         if schema is None:
