@@ -22,6 +22,7 @@ from wakeful.launch.chat.launcher import ChatLauncher, chat_launcher
 from wakeful.launch.command import CommandLauncher
 from wakeful.launch.command_rules import CommandAllowlist, EnvironmentAllowlist
 from wakeful.launch.echo import EchoLauncher
+from wakeful.launch.event_callback import EventLauncher
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.queue.launcher import queue_launcher
 from wakeful.launch.secrets import Keyring, RunSecrets
@@ -54,16 +55,12 @@ def build_launchers(
     guard = AddressGuard(allow_private=settings.allow_private_targets)
     chat = chat_launcher(settings, guard, store.clock, metrics.record_chat)
     channels = ChannelSender(settings.channels)
+    secrets, slots = RunSecrets(keyring, store.clock), sum(lanes.values())
     registry = LauncherRegistry(
         [
             functions,
-            WebhookLauncher(
-                RunSecrets(keyring, store.clock),
-                guard,
-                store.clock,
-                metrics.record_webhook,
-                slots=sum(lanes.values()),
-            ),
+            WebhookLauncher(secrets, guard, store.clock, metrics.record_webhook, slots=slots),
+            EventLauncher(secrets, guard, store.clock, metrics.record_webhook, slots=slots),
             CommandLauncher(CommandAllowlist(settings.commands), EnvironmentAllowlist(settings.command_env)),
             chat,
             queue_launcher(settings, metrics.record_message),

@@ -14,6 +14,7 @@ from typing import Final
 from wakeful.engine.alerter import Alerter
 from wakeful.engine.completer import Completer
 from wakeful.engine.dispatcher import Dispatcher, give_back
+from wakeful.engine.event_feeder import EventFeeder
 from wakeful.engine.history import AuditAppender, Pruner, RunCounter
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.loop import Loop
@@ -145,6 +146,7 @@ class Engine:
             self._verifier,
             RunCounter(store, clock, max_sleep_ms=config.heartbeat_ms),
             AuditAppender(store, clock, max_sleep_ms=config.heartbeat_ms),
+            EventFeeder(store, clock, max_sleep_ms=config.heartbeat_ms),
             *extra_loops,
         ]
         metrics.loops = lambda: {loop.name: loop.stalled for loop in self._loops}

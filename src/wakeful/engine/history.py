@@ -72,7 +72,8 @@ class AuditAppender(Loop):
 
 class Pruner(Loop):
     """Deletes what is too old, in batches: finished runs, signal ids, incidents, sessions, trigger URLs,
-    sign-in sessions, usage, counts of runs, changes. It also erases the history of deleted instances.
+    subscriptions, sign-in sessions, usage, counts of runs, changes. It also erases the history of deleted
+    instances.
 
     The changelog is pruned every `log_every_ms`, everything else every hour of the event loop's time: the
     clock may be set.
@@ -131,6 +132,7 @@ class Pruner(Loop):
         await self._store.prune_incidents(before_ms)
         await self._store.prune_suggestions(before_ms)
         await self._store.prune_hooks(now_ms)
+        await self._store.prune_subscriptions(before_ms)
         await self._store.prune_web_sessions(now_ms)
         await self._store.prune_oauth(now_ms)
         return False

@@ -141,7 +141,7 @@ class WebhookLauncher:
             raise InvalidArgument(
                 f"target: a webhook has no field '{unknown[0][:64]}'; it has url, headers and completion"
             )
-        url = _url(target.get("url"))
+        url = parse_url(target.get("url"))
         try:
             self._guard.check_host(url.raw_host or "")
         except AddressRefused as error:
@@ -204,7 +204,7 @@ class WebhookLauncher:
     async def _get(self, verify: Mapping[str, Json]) -> Verdict | Failed:
         assert self._client is not None, "open() comes first"
         try:
-            url = _url(verify.get("url"))
+            url = parse_url(verify.get("url"))
             self._guard.check_host(url.raw_host or "")
             headers = {"accept": "*/*", "accept-encoding": "identity", "user-agent": self._agent}
             headers.update(_own_headers(verify.get("headers")))
@@ -236,7 +236,7 @@ class WebhookLauncher:
             if report is not None:
                 body = report.encode()
             else:
-                body = precheck_body(run) if precheck else webhook_body(run)
+                body = precheck_body(run) if precheck else self._body(run)
             url, headers = self._request(run, secrets, body)
             if precheck:
                 headers["x-wakeful-precheck"] = "1"
@@ -288,9 +288,12 @@ class WebhookLauncher:
             return answered
         return answered._replace(failure=failed_response(response, text, self._clock.now_ms()))
 
+    def _body(self, run: Launch) -> bytes:
+        return webhook_body(run)
+
     def _request(self, run: Launch, secrets: tuple[bytes, ...], body: bytes) -> tuple[URL, dict[str, str]]:
         """Return the URL and the headers of a request. Raises InvalidArgument."""
-        url = _url(run.target.get("url"))
+        url = parse_url(run.target.get("url"))
         self._guard.check_host(url.raw_host or "")  # for a clear error; the socket does the real check
         headers = self._headers(run, secrets, body)
         if "headers" in run.target:
@@ -346,7 +349,7 @@ def traceparent(run: Launch) -> str:
     return run.traceparent or launch_traceparent(run.idempotency_key, run.attempt)
 
 
-def _url(value: Json) -> URL:
+def parse_url(value: Json) -> URL:
     """Return the URL of a target. Raises InvalidArgument."""
     if not isinstance(value, str):
         raise InvalidArgument("target: a webhook needs a url, such as 'https://example.com/hook'")

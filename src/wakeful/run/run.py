@@ -44,6 +44,7 @@ REASONS: Final[Mapping[str, str]] = {
     "job_deleted": "the job was deleted",
     "stopped": "stopped on request",
     "cancelled": "cancelled on request",
+    "subscription_ended": "its subscription ended",
     "expired": "no executor claimed it in time",
     # An attempt that failed.
     "http": "the target answered with an error status",

@@ -12,6 +12,8 @@ from wakeful.document import Defaults
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.metrics import Metrics
 from wakeful.launch.celery.launcher import CeleryLauncher
+from wakeful.launch.event_callback import KIND as EVENT_KIND
+from wakeful.launch.event_callback import EventLauncher
 from wakeful.launch.queue.launcher import QueueLauncher
 from wakeful.launch.secrets import Keyring
 from wakeful.run.instances import InstanceLimits
@@ -37,6 +39,7 @@ from wakeful.service.agents.messages import MessageService, WakeJobs, WakeServic
 from wakeful.service.agents.overviews import AgentOverviews
 from wakeful.service.agents.sessions import SessionService
 from wakeful.service.agents.signals import AgentClasses, SignalService
+from wakeful.service.agents.subscriptions import Subscriptions
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.agent_policy import AgentTargetPolicy
 from wakeful.service.auth.connections import ConnectionLimits, OpenUses, Origins
@@ -191,6 +194,15 @@ class AgentArea(AgentService):
         self.messages = MessageService(store, accounts, budgets, wake_jobs, origins)
         self.sessions = SessionService(store, accounts)
         self.workspaces = WorkspaceService(store, accounts, alert_jobs)
+        events = shared.launchers.launcher(EVENT_KIND)
+        self.subscriptions = Subscriptions(
+            store,
+            accounts,
+            keyring,
+            events if isinstance(events, EventLauncher) else None,
+            shared.target_policy,
+            allowance(shared.settings),
+        )
 
     async def repair_internal_jobs(self, workspace: str, agent: str) -> None:
         """Write the internal jobs of an agent by its document, and those of its workspace with `default`."""

@@ -31,6 +31,7 @@ A column `x_ms` of a row is an instant; the database has its own type for it and
 - `suggestions` and `verifications`: the modules of these names in `sql`. `job_revisions`: one row for each
   change of the definition of a job (`RevisionRow`), written in its transaction (`JobChange.revision`). They
   go with the row of the job.
+- `subscriptions` and `event_position`: `sql.subscriptions`.
 - `web_sessions`, `sign_in_links`, `sign_in_limits`: `sql.web_sessions`; `people`: `sql.people`.
   `oauth_clients`, `oauth_codes`, `oauth_tokens`: `sql.oauth`.
 - `run_counts`, `job_run_periods`, `job_run_counts`, `run_counts_position`: `sql.run_counts`.
@@ -82,6 +83,7 @@ from wakeful.store.sql.reports import SqlReports
 from wakeful.store.sql.run_counts import SqlRunCounts
 from wakeful.store.sql.running import SqlRunning
 from wakeful.store.sql.sessions import SqlSessions
+from wakeful.store.sql.subscriptions import SqlSubscriptions
 from wakeful.store.sql.suggestions import SqlSuggestions
 from wakeful.store.sql.verifications import SqlVerifications
 from wakeful.store.sql.web_sessions import SqlWebSessions
@@ -102,6 +104,7 @@ class Store(
     SqlVerifications,
     SqlSuggestions,
     SqlHooks,
+    SqlSubscriptions,
     SqlAdmin,
     SqlWebSessions,
     SqlPeople,

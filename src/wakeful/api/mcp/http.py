@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from wakeful.api.http.dependencies import bearer_principal, refuse_unknown, services_of
 from wakeful.api.http.problems import MAX_BODY
+from wakeful.api.mcp.events import EventCaller, add_events
 from wakeful.api.mcp.server import Context, make_server
 from wakeful.errors import Unavailable
 from wakeful.service.cron_tool.local import LocalScheduler
@@ -37,8 +38,10 @@ class Mcp:
     @asynccontextmanager
     async def running(self, app: FastAPI) -> AsyncIterator[None]:
         """Handle requests inside this context."""
+        server = make_server(_scheduler)
+        add_events(server, _event_caller)
         manager = StreamableHTTPSessionManager(
-            make_server(_scheduler), json_response=True, stateless=True, max_request_body_size=MAX_BODY
+            server, json_response=True, stateless=True, max_request_body_size=MAX_BODY
         )
         async with manager.run():
             self._manager = manager
@@ -56,8 +59,13 @@ class Mcp:
             raise Unavailable("the server is starting or stopping; try again in a moment")
         query = request.query_params
         refuse_unknown(query, _PARAMETERS, "parameter")
-        request.state.scheduler = LocalScheduler(
-            services_of(request), principal, query.get("workspace") or None, query.get("agent") or None
+        services, workspace, agent = services_of(request), query.get("workspace"), query.get("agent")
+        request.state.scheduler = LocalScheduler(services, principal, workspace or None, agent or None)
+        request.state.event_caller = EventCaller(
+            services.agents.subscriptions,
+            principal,
+            workspace or principal.workspace or "default",
+            agent or None,
         )
         await self._manager.handle_request(scope, receive, send)
 
@@ -72,3 +80,7 @@ def mount(app: FastAPI) -> None:
 
 def _scheduler(ctx: Context) -> Scheduler:
     return cast(Scheduler, cast(Request, ctx.request).state.scheduler)
+
+
+def _event_caller(ctx: Context) -> EventCaller:
+    return cast(EventCaller, cast(Request, ctx.request).state.event_caller)

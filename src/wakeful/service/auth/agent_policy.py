@@ -30,6 +30,7 @@ from wakeful.run.run import TriggerName
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import JobContext
 from wakeful.settings import PREFIX
+from wakeful.signal.event_catalog import is_event_job
 from wakeful.store.internal_jobs import ANALYSIS_JOB, EVALUATION_JOB, INTERNAL_JOBS, is_reserved
 from wakeful.store.row_mapping import job_from_row
 from wakeful.store.rows import JobRow, RunView
@@ -62,7 +63,7 @@ def check_not_internal(principal: Principal, name: str | None, own: Container[st
 
     An agent that could delete its alert job could hide its failures.
     """
-    if principal.role == "agent" and name is not None and name in own:
+    if principal.role == "agent" and name is not None and (name in own or is_event_job(name)):
         raise PermissionDenied(
             f"job '{name}' is an internal job of Wakeful; a key of the role 'agent' may only read it"
         )
@@ -86,6 +87,8 @@ def check_not_reserved(name: str, old: Definition | None = None) -> None:
 
 def check_deletable(row: JobRow) -> None:
     """Raise FailedPrecondition if a job is internal: the document of its agent or workspace creates it."""
+    if is_event_job(row.name):
+        raise FailedPrecondition(f"job '{row.name}' delivers events; end its subscription instead")
     if row.name in INTERNAL_JOBS and is_internal(job_from_row(row).definition):
         what = _SWITCHES.get(row.name, "change the alerts of its agent or workspace instead")
         raise FailedPrecondition(
@@ -104,6 +107,8 @@ def is_internal_name(name: str, labels: Container[str]) -> bool:
     >>> is_internal_name("heartbeat", ["system"]), is_internal_name("tidy", ["system"])
     (True, False)
     """
+    if is_event_job(name):
+        return True
     return name in INTERNAL_JOBS and (name == WAKE_JOB or "system" in labels)
 
 

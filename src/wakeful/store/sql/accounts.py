@@ -113,6 +113,9 @@ GLOBAL_KEYS: Final = f"SELECT {KEY_COLUMNS} FROM keys WHERE workspace IS NULL OR
 ALL_KEYS: Final = f"SELECT {KEY_COLUMNS} FROM keys ORDER BY created_at, id"
 #: the primary key
 REVOKE_KEY: Final = "UPDATE keys SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL"
+#: subscriptions_of_principal: what a key subscribed to expires with it
+EXPIRE_SUBSCRIPTIONS: Final = """
+    UPDATE subscriptions SET expires_at = $2 WHERE principal = $1 AND ended_at IS NULL"""
 #: keys_of_workspace: a range of it
 KEYS_OF_AGENT: Final = "SELECT id FROM keys WHERE workspace = $1 AND agent = $2 AND revoked_at IS NULL"
 #: the primary key
@@ -239,7 +242,8 @@ async def delete_agent(
         await session.execute(DELETE_SIGNAL_IDS, gone)
     # None is added meanwhile: that holds the row of the agent.
     ids = sorted(await session.column(KEYS_OF_AGENT, workspace, name)) if deleted else []
-    await session.execute_many(REVOKE_KEY, [(key_id, now_ms) for key_id in ids])
+    for key_id in ids:
+        await revoke_key(session, key_id, now_ms)
     return deleted > 0, ids
 
 
@@ -294,8 +298,10 @@ async def global_keys(session: SqlSession) -> list[KeyRow]:
 
 
 async def revoke_key(session: SqlSession, key_id: str, now_ms: int) -> bool:
-    """Revoke a key."""
-    return await session.execute(REVOKE_KEY, key_id, now_ms) > 0
+    """Revoke a key, and let its subscriptions expire."""
+    revoked = await session.execute(REVOKE_KEY, key_id, now_ms) > 0
+    await session.execute(EXPIRE_SUBSCRIPTIONS, f"key:{key_id}", now_ms)
+    return revoked
 
 
 async def change_keys(

@@ -51,3 +51,30 @@ CREATE TABLE oauth_tokens (
     used_at    timestamptz  -- when a refresh token was first exchanged
 );
 CREATE INDEX oauth_tokens_expires ON oauth_tokens (expires_at);
+-- Subscriptions to MCP events.
+CREATE TABLE subscriptions (
+    id           text        COLLATE "C" NOT NULL PRIMARY KEY,
+    workspace    text        COLLATE "C" NOT NULL,
+    agent        text        COLLATE "C" NOT NULL,
+    principal    text        COLLATE "C" NOT NULL,  -- who subscribed, as in the audit
+    event        text        COLLATE "C" NOT NULL,
+    arguments    text        NOT NULL,
+    url          text        NOT NULL,
+    job_id       uuid        NOT NULL,  -- the internal job of its deliveries
+    position     bigint      NOT NULL,  -- changes up to this number are not for it
+    created_at   timestamptz NOT NULL,
+    refreshed_at timestamptz NOT NULL,
+    expires_at   timestamptz,
+    ended_at     timestamptz,
+    reason       text        COLLATE "C"  -- why it ended
+);
+CREATE INDEX subscriptions_of_workspace ON subscriptions (workspace, created_at, id);
+CREATE INDEX subscriptions_of_principal ON subscriptions (principal) WHERE ended_at IS NULL;
+CREATE INDEX subscriptions_expires ON subscriptions (expires_at) WHERE ended_at IS NULL AND expires_at IS NOT NULL;
+CREATE INDEX subscriptions_of_event ON subscriptions (workspace, event) WHERE ended_at IS NULL;
+CREATE INDEX subscriptions_ended ON subscriptions (ended_at) WHERE ended_at IS NOT NULL;
+-- Up to which change the events of subscriptions are runs; no row while nobody is subscribed to changes.
+CREATE TABLE event_position (
+    id       integer NOT NULL PRIMARY KEY CHECK (id = 1),
+    position bigint  NOT NULL
+);

@@ -51,3 +51,30 @@ CREATE TABLE oauth_tokens (
     used_at    INTEGER  -- when a refresh token was first exchanged
 ) WITHOUT ROWID;
 CREATE INDEX oauth_tokens_expires ON oauth_tokens (expires_at);
+-- Subscriptions to MCP events.
+CREATE TABLE subscriptions (
+    id           TEXT    NOT NULL PRIMARY KEY,
+    workspace    TEXT    NOT NULL,
+    agent        TEXT    NOT NULL,
+    principal    TEXT    NOT NULL,  -- who subscribed, as in the audit
+    event        TEXT    NOT NULL,
+    arguments    TEXT    NOT NULL,
+    url          TEXT    NOT NULL,
+    job_id       TEXT    NOT NULL,  -- the internal job of its deliveries
+    position     INTEGER NOT NULL,  -- changes up to this number are not for it
+    created_at   INTEGER NOT NULL,
+    refreshed_at INTEGER NOT NULL,
+    expires_at   INTEGER,
+    ended_at     INTEGER,
+    reason       TEXT               -- why it ended
+) WITHOUT ROWID;
+CREATE INDEX subscriptions_of_workspace ON subscriptions (workspace, created_at, id);
+CREATE INDEX subscriptions_of_principal ON subscriptions (principal) WHERE ended_at IS NULL;
+CREATE INDEX subscriptions_expires ON subscriptions (expires_at) WHERE ended_at IS NULL AND expires_at IS NOT NULL;
+CREATE INDEX subscriptions_of_event ON subscriptions (workspace, event) WHERE ended_at IS NULL;
+CREATE INDEX subscriptions_ended ON subscriptions (ended_at) WHERE ended_at IS NOT NULL;
+-- Up to which change the events of subscriptions are runs; no row while nobody is subscribed to changes.
+CREATE TABLE event_position (
+    id       INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
+    position INTEGER NOT NULL
+) WITHOUT ROWID;

@@ -1,0 +1,175 @@
+"""Deliveries of MCP events: a signed `POST` to the callback of a subscription.
+
+    {"kind": "event", "subscription": "sub_…", "sinceMs": 1800000000000}
+
+Only the internal jobs of subscriptions have such a target. The body is one event; a tick of the job is the
+event `schedule.tick`. The signature is the one of Standard Webhooks, and `webhook-id` is the id of the event.
+2xx succeeds. 410 ends the subscription before the outcome is recorded, so that no waiting event is sent after
+it. Everything else fails and may be retried. Redirects are not followed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from yarl import URL
+
+from wakeful.document import timing_from_text
+from wakeful.errors import InvalidArgument, Unavailable
+from wakeful.launch.address_guard import AddressRefused
+from wakeful.launch.http.messages import HttpError
+from wakeful.launch.port import Launch
+from wakeful.launch.secrets import standard_signature
+from wakeful.launch.webhook import WebhookLauncher, parse_url, traceparent
+from wakeful.launch.webhook_response import read_text
+from wakeful.run.outcome import Failed, Outcome
+from wakeful.signal.event_catalog import TICK
+from wakeful.signal.mcp_events import (
+    MAX_MESSAGE,
+    SUBSCRIPTION_HEADER,
+    McpEvent,
+    event_id,
+    verification_json,
+)
+from wakeful.values.instants import iso_utc
+from wakeful.values.json_value import Json, compact
+
+KIND: Final = "event"
+#: How long the verification of a callback may take.
+_VERIFY_S: Final = 10.0
+_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+class CallbackRefused(InvalidArgument):
+    """A callback could not be reached, or did not return the challenge."""
+
+    def __init__(self, why: str, reason: str) -> None:
+        super().__init__(f"delivery.url: {why}")
+        #: `connection_refused`, `timeout`, `http_4xx`, `http_5xx`, `challenge_failed`
+        self.reason = reason
+
+
+class EventLauncher(WebhookLauncher):
+    """Posts events to the callbacks of subscriptions, and verifies callbacks."""
+
+    kind = KIND
+    #: returns the callback of an active subscription; None: it has ended
+    find_url: Callable[[str], Awaitable[str | None]]
+    #: ends a subscription whose callback is gone
+    end: Callable[[str], Awaitable[object]]
+
+    def check(self, target: Mapping[str, Json]) -> None:
+        """Raise InvalidArgument for a target without a subscription."""
+        if not isinstance(target.get("subscription"), str):
+            raise InvalidArgument("target: an event goes to a subscription, which only /mcp creates")
+
+    def check_callback(self, value: object) -> str:
+        """Return the URL of a callback. Raises InvalidArgument unless it is HTTPS to a public address.
+
+        Where private addresses are allowed, HTTP to this machine is too.
+        """
+        try:
+            url = parse_url(value if isinstance(value, str) else None)
+            self._guard.check_host(url.raw_host or "")
+        except AddressRefused as error:
+            raise InvalidArgument(f"delivery.url: {error}") from error
+        except InvalidArgument as error:
+            raise InvalidArgument(
+                "delivery.url: it is not a URL; write one such as 'https://example.com/events'"
+            ) from error
+        local = self._guard.allow_private and url.raw_host in _LOOPBACK
+        if url.scheme != "https" and not local:
+            raise InvalidArgument("delivery.url: a callback must use https")
+        if url.user is not None or url.password is not None or url.fragment:
+            raise InvalidArgument("delivery.url: a callback has no user, no password and no fragment")
+        return str(value)
+
+    async def verify_callback(self, url: str, secret: bytes, subscription: str) -> None:
+        """Post a challenge to a callback. Raises CallbackRefused unless the callback returns it."""
+        if self._client is None:
+            raise Unavailable("no engine runs in this process; send the request to another one")
+        challenge, message = secrets.token_urlsafe(32), f"msg_{secrets.token_hex(16)}"
+        body = compact(verification_json(challenge)).encode()
+        headers = self._signed(message, (secret,), body, subscription)
+        try:
+            async with asyncio.timeout(_VERIFY_S):
+                response = await self._client.request("POST", URL(url), headers, body, MAX_MESSAGE)
+        except TimeoutError as error:
+            raise CallbackRefused(f"no response within {_VERIFY_S:.0f} s", "timeout") from error
+        except AddressRefused as error:
+            raise CallbackRefused(str(error), "address_refused") from error
+        except (HttpError, OSError, ValueError) as error:
+            raise CallbackRefused(f"it cannot be reached: {error}", "connection_refused") from error
+        status = response.status
+        if not 200 <= status < 300:
+            raise CallbackRefused(
+                f"it answered the verification with status {status}", f"http_{status // 100}xx"
+            )
+        try:
+            answer = json.loads(read_text(response))
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict) or answer.get("challenge") != challenge:
+            raise CallbackRefused("it did not return the challenge of the verification", "challenge_failed")
+
+    async def start(self, run: Launch) -> Outcome:
+        """Post the event of the run and return its outcome."""
+        subscription = str(run.target.get("subscription"))
+        url = await self.find_url(subscription)
+        if url is None:
+            return Failed("its subscription has ended", permanent=True, reason="subscription_ended")
+        event = run.payload_text if _is_event(run.payload) else compact(tick_event(run).to_json())
+        launch = run.with_target({"kind": "webhook", "url": url, "subscription": subscription}, event)
+        outcome = await super().start(launch)
+        if isinstance(outcome, Failed) and outcome.reason == "gone":
+            await self.end(subscription)
+            return outcome._replace(pause_job=False)
+        return outcome
+
+    def _body(self, run: Launch) -> bytes:
+        return (run.payload_text or "null").encode()
+
+    def _headers(self, run: Launch, secrets: tuple[bytes, ...], body: bytes) -> dict[str, str]:
+        identity = json.loads(body)["eventId"]
+        headers = self._signed(identity, secrets, body, str(run.target.get("subscription")))
+        return {**headers, "traceparent": traceparent(run)}
+
+    def _signed(
+        self, identity: str, secrets: tuple[bytes, ...], body: bytes, subscription: str
+    ) -> dict[str, str]:
+        timestamp = self._clock.now_ms() // 1000
+        return {
+            "content-type": "application/json",
+            "accept": "*/*",
+            "accept-encoding": "identity",
+            "user-agent": self._agent,
+            "webhook-id": identity,
+            "webhook-timestamp": str(timestamp),
+            "webhook-signature": standard_signature(secrets, identity, timestamp, body),
+            SUBSCRIPTION_HEADER: subscription,
+        }
+
+
+def tick_event(run: Launch) -> McpEvent:
+    """Return the event of a tick. It is equal in each attempt: it depends only on the job and the tick."""
+    at_ms, next_ms, number = run.scheduled_ms, None, 1
+    if run.timing is not None and run.anchor_ms is not None:
+        ticks = timing_from_text(run.timing).ticks(run.anchor_ms)
+        since = run.target.get("sinceMs")
+        next_ms = ticks.next(at_ms)
+        number = ticks.count(since - 1, at_ms) if isinstance(since, int) else 1
+    data: dict[str, Json] = {
+        "scheduledAt": iso_utc(at_ms),
+        "number": number,
+        "nextAt": None if next_ms is None else iso_utc(next_ms),
+        "message": run.message,
+    }
+    return McpEvent(event_id(TICK, run.idempotency_key), TICK, iso_utc(at_ms), data)
+
+
+def _is_event(payload: Json) -> bool:
+    return isinstance(payload, dict) and "eventId" in payload

@@ -1,0 +1,243 @@
+"""Subscriptions to MCP events: who may subscribe to what, and the internal job that delivers the events.
+
+A subscription belongs to the principal that made it: no other principal may see or end it over MCP. Its
+events are those of its agent; a subscription for no agent gets those of the workspace. It lasts until it is
+ended, refused by its callback, or expires; it never outlives the key that made it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from wakeful.document import read_definition
+from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
+from wakeful.job.job import Definition, JobRecord, Work, choose_anchor
+from wakeful.job.policy import DAY_MS, Backoff, Policy
+from wakeful.launch.event_callback import KIND, EventLauncher
+from wakeful.launch.secrets import Keyring, read_secret
+from wakeful.run.planning import begin
+from wakeful.service.auth.access import Action, Principal, check_person
+from wakeful.service.auth.accounts import Accounts, JobContext
+from wakeful.service.auth.agent_policy import AgentTargetPolicy
+from wakeful.signal.event_catalog import TICK, EventDefinition, check_arguments, find_event, job_name
+from wakeful.signal.mcp_events import subscription_id
+from wakeful.store.audit import AuditEntry
+from wakeful.store.internal_jobs import WORKSPACE_AGENT
+from wakeful.store.port import Store
+from wakeful.store.quotas import Allowance
+from wakeful.store.row_mapping import job_to_row
+from wakeful.store.sql.subscriptions import SubscriptionRow
+from wakeful.values.bounded_cache import MB, BoundedCache, text_size
+from wakeful.values.ids import new_id
+from wakeful.values.json_value import Json, compact, whole_number
+
+#: The labels of the jobs of subscriptions.
+LABELS: Final = {"system": "subscription"}
+#: One event at a time, in order. 30 attempts take about five hours.
+_POLICY: Final = Policy(
+    overlap="queue",
+    max_queued=10_000,
+    catchup="fire_immediately",
+    catchup_window_ms=7 * DAY_MS,
+    max_attempts=30,
+    backoff=Backoff(2_000, 900_000),
+)
+#: The longest time until a subscription expires that has a time to live.
+_MAX_TTL_MS: Final = 366 * DAY_MS
+_DELIVERY: Final = frozenset({"mode", "url", "secret"})
+
+
+class SubscriptionRequest(NamedTuple):
+    """What `events/subscribe` asks for."""
+
+    name: object
+    arguments: object
+    delivery: object
+    ttl_ms: object = None
+
+
+class Subscriptions:
+    """Creates, refreshes and ends subscriptions."""
+
+    def __init__(
+        self,
+        store: Store,
+        accounts: Accounts,
+        keyring: Keyring,
+        launcher: EventLauncher | None,
+        target_policy: AgentTargetPolicy,
+        allowance: Allowance,
+    ) -> None:
+        self._store = store
+        self._accounts = accounts
+        self._keyring = keyring
+        self._launcher = launcher
+        self._target_policy = target_policy
+        self._allowance = allowance
+        #: the callbacks of subscriptions, by id: the id is a function of the callback
+        self._urls: BoundedCache[str, str] = BoundedCache(4 * MB)
+        if launcher is not None:
+            launcher.find_url, launcher.end = self.find_url, self.end_gone
+
+    async def subscribe(
+        self, principal: Principal, workspace: str, agent: str | None, request: SubscriptionRequest
+    ) -> SubscriptionRow:
+        """Subscribe to an event, or refresh the same subscription. Its callback is verified first."""
+        event = find_event(request.name)
+        arguments = check_arguments(event, request.arguments)
+        agent = agent or principal.agent or WORKSPACE_AGENT
+        await self._authorize(principal, workspace, agent, event)
+        url, secret = self._read_delivery(event, request.delivery)
+        context = await self._accounts.context(workspace, agent)
+        self._target_policy.check(principal, Work(target={"kind": "webhook", "url": url}), context)
+        now_ms = self._store.clock.now_ms()
+        identity = subscription_id(_owner(principal, workspace, agent), url, event.name, arguments)
+        job = _job(context, identity, event, arguments, now_ms, principal)
+        assert self._launcher is not None
+        await self._launcher.verify_callback(url, secret, identity)
+        row = SubscriptionRow(
+            identity,
+            workspace,
+            agent,
+            principal.actor,
+            event.name,
+            compact(arguments, sort=True),
+            url,
+            job.id,
+            0,
+            now_ms,
+            now_ms,
+            _expiry_ms(request.ttl_ms, now_ms),
+        )
+
+        def entries(written: SubscriptionRow) -> list[AuditEntry]:
+            action = "subscription.create" if written.job_id == job.id else "subscription.refresh"
+            return [_entry(principal, written, action)]
+
+        sealed = self._keyring.seal(secret)
+        return await self._store.subscribe(row, job_to_row(job, sealed), entries, self._allowance)
+
+    async def unsubscribe(
+        self, principal: Principal, workspace: str, agent: str | None, request: SubscriptionRequest
+    ) -> None:
+        """End the subscription of this principal to that event. NotFound: there is none."""
+        event = find_event(request.name)
+        arguments = check_arguments(event, request.arguments)
+        agent = agent or principal.agent or WORKSPACE_AGENT
+        await self._accounts.authorize(principal, "read", workspace, agent)
+        url = request.delivery.get("url") if isinstance(request.delivery, dict) else None
+        if not isinstance(url, str):
+            raise InvalidArgument("delivery.url: it is missing; write the callback of the subscription")
+        identity = subscription_id(_owner(principal, workspace, agent), url, event.name, arguments)
+        row = await self._store.subscription(identity)
+        if row is None or not await self._end(row, "unsubscribed", principal):
+            raise NotFound(f"you are not subscribed to {event.name} with these arguments and this callback")
+
+    async def find_url(self, identity: str) -> str | None:
+        """Return the callback of an active subscription."""
+        url = self._urls.get(identity)
+        if url is None:
+            row = await self._store.subscription(identity)
+            if row is None or not row.is_active:
+                return None
+            url = row.url
+            self._urls.put(identity, url, text_size(identity, url))
+        return url
+
+    async def end_gone(self, identity: str) -> None:
+        """End a subscription whose callback answered 410."""
+        row = await self._store.subscription(identity)
+        if row is not None:
+            await self._end(row, "gone", None)
+
+    async def _end(self, row: SubscriptionRow, reason: str, principal: Principal | None) -> bool:
+        self._urls.drop(row.id)
+        entries = [] if principal is None else [_entry(principal, row, "subscription.end")]
+        return await self._store.end_subscription(row.id, reason, entries) is not None
+
+    async def _authorize(
+        self, principal: Principal, workspace: str, agent: str, event: EventDefinition
+    ) -> None:
+        check_person(principal, "a subscription to events")
+        action: Action = "job.write" if event.name == TICK else "read"
+        await self._accounts.authorize(principal, action, workspace, agent)
+        if event.name == TICK and principal.role == "agent":
+            context = await self._accounts.context(workspace, agent)
+            if context.approval:
+                raise FailedPrecondition(
+                    f"schedules of agent '{agent}' wait for a person, so its key cannot subscribe to time"
+                )
+
+    def _read_delivery(self, event: EventDefinition, value: object) -> tuple[str, bytes]:
+        """Return the callback and the secret of a request."""
+        if not isinstance(value, dict) or value.keys() - _DELIVERY:
+            raise InvalidArgument("delivery: it is an object with mode, url and secret")
+        if value.get("mode") != "webhook" or self._launcher is None:
+            raise InvalidArgument("delivery.mode: a subscription is delivered by 'webhook'")
+        url, secret = self._launcher.check_callback(value.get("url")), value.get("secret")
+        if not isinstance(secret, str):
+            raise InvalidArgument("delivery.secret: it is missing; send 'whsec_' and base64 of random bytes")
+        return url, read_secret(secret)
+
+
+def _owner(principal: Principal, workspace: str, agent: str) -> str:
+    return f"{workspace}/{agent}/{principal.actor}"
+
+
+def _entry(principal: Principal, row: SubscriptionRow, action: str) -> AuditEntry:
+    return principal.entry(row.workspace, action, f"{row.agent}/{row.id}", compact({"event": row.event}))
+
+
+def _expiry_ms(ttl: object, now_ms: int) -> int | None:
+    if ttl is None:
+        return None
+    ttl_ms = whole_number(ttl)
+    if ttl_ms is None or ttl_ms <= 0:
+        raise InvalidArgument("ttlMs: it is a number of milliseconds above 0, or null")
+    return now_ms + min(ttl_ms, _MAX_TTL_MS)
+
+
+def _job(
+    context: JobContext,
+    identity: str,
+    event: EventDefinition,
+    arguments: Mapping[str, Json],
+    now_ms: int,
+    principal: Principal,
+) -> JobRecord:
+    """Return the job that delivers the events of a subscription: for time, with its schedule."""
+    if not context.active:
+        raise FailedPrecondition(f"agent '{context.agent}' is not active; activate it to subscribe")
+    target: dict[str, Json] = {"kind": KIND, "subscription": identity, "sinceMs": now_ms}
+    about = f"Delivers the event {event.name} to a subscriber."
+    definition = Definition(job_name(identity), None, _POLICY, Work(target), None, about, LABELS)
+    if event.name == TICK:
+        document = {"name": definition.name, **arguments}
+        read = read_definition(document, now_ms=now_ms, defaults=context.defaults)
+        work = replace(definition.work, message=read.work.message)
+        definition = replace(definition, timing=read.timing, work=work)
+    anchor_ms = choose_anchor(definition, now_ms)
+    job_id = new_id(now_ms)
+    next_ms, wake_ms = begin(job_id, definition, anchor_ms, now_ms)
+    return JobRecord(
+        id=job_id,
+        workspace=context.workspace,
+        agent=context.agent,
+        definition=definition,
+        enabled=True,
+        anchor_ms=anchor_ms,
+        next_ms=next_ms,
+        wake_ms=wake_ms,
+        created_ms=now_ms,
+        updated_ms=now_ms,
+        created_by=principal.creator,
+    )
+
+
+def arguments_of(row: SubscriptionRow) -> dict[str, Json]:
+    """Return the arguments of a subscription."""
+    found: dict[str, Json] = json.loads(row.arguments)
+    return found

@@ -1,0 +1,221 @@
+"""Subscriptions to MCP events. Each has an internal job, and its deliveries are runs of that job.
+
+`subscriptions` has one row per subscription (`SubscriptionRow`), also after its end until it is pruned. The
+secret that signs its deliveries is the secret of its job. A subscription and its job are written and ended
+in one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from wakeful.store.audit import AuditEntry, always
+from wakeful.store.changelog import TransactionEvents
+from wakeful.store.quotas import Allowance
+from wakeful.store.rows import JobChange, JobRow
+from wakeful.store.sql.base import Recorded, SqlBase
+from wakeful.store.sql.driver import SqlSession, Texts
+
+_COLUMNS: Final = (
+    "id, workspace, agent, principal, event, arguments, url, job_id, position, created_at, refreshed_at, "
+    "expires_at, ended_at, reason"
+)
+_SELECT: Final = f"SELECT {_COLUMNS.replace('job_id', 'job_id::text')} FROM subscriptions"
+#: the primary key
+SUBSCRIPTION: Final = f"{_SELECT} WHERE id = $1"
+#: the primary key
+LOCK_SUBSCRIPTION: Final = f"{SUBSCRIPTION} FOR UPDATE"
+#: subscriptions_of_workspace: a range of it, backwards
+SUBSCRIPTIONS: Final = f"""
+    {_SELECT} WHERE workspace = $1 AND (created_at < $2 OR created_at = $2 AND id < $3)
+        AND ($4 = '' OR agent = $4) AND (NOT $5 OR ended_at IS NULL)
+    ORDER BY created_at DESC, id DESC LIMIT $6"""
+#: the primary key
+DELETE_SUBSCRIPTION: Final = "DELETE FROM subscriptions WHERE id = $1"
+ADD_SUBSCRIPTION: Final = f"""
+    INSERT INTO subscriptions ({_COLUMNS})
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"""
+#: the primary key
+REFRESH: Final = "UPDATE subscriptions SET refreshed_at = $2, expires_at = $3 WHERE id = $1"
+#: the primary key
+END: Final = "UPDATE subscriptions SET ended_at = $2, reason = $3 WHERE id = $1"
+#: subscriptions_expires: its beginning
+EXPIRED: Final = """
+    SELECT id FROM subscriptions WHERE ended_at IS NULL AND expires_at IS NOT NULL AND expires_at <= $1
+    ORDER BY expires_at LIMIT $2"""
+#: the primary key of keys. A transaction that revokes the key waits, and then sees the subscription
+KEY_END: Final = "SELECT revoked_at, expires_at FROM keys WHERE id = $1 FOR SHARE"
+#: runs_waiting (SQLite), live_runs_of_job (PostgreSQL)
+WAITING_RUNS: Final = Texts(
+    sqlite="""
+    SELECT id FROM runs INDEXED BY runs_waiting WHERE job_id = $1 AND state IN ('pending', 'retrying')""",
+    postgresql="SELECT run_id::text FROM live_runs WHERE job_id = $1 AND state IN ('pending', 'retrying')",
+)
+#: subscriptions_ended: a range of it
+PRUNE: Final = "DELETE FROM subscriptions WHERE ended_at IS NOT NULL AND ended_at < $1"
+
+#: The beginning of the principal of a key.
+_KEY: Final = "key:"
+#: later than every subscription
+_LATEST_MS: Final = 253_000_000_000_000
+
+
+class SubscriptionRow(NamedTuple):
+    """A subscription to an event."""
+
+    id: str
+    workspace: str
+    #: the agent that owns the job
+    agent: str
+    #: who subscribed, as in the audit
+    principal: str
+    event: str
+    #: compact JSON
+    arguments: str
+    url: str
+    job_id: str
+    #: changes up to this number are not for it
+    position: int
+    created_ms: int
+    refreshed_ms: int
+    #: when it ends unless it is refreshed; None: never
+    expires_ms: int | None = None
+    ended_ms: int | None = None
+    reason: str | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it has not ended."""
+        return self.ended_ms is None
+
+
+async def subscription(session: SqlSession, subscription_id: str) -> SubscriptionRow | None:
+    """Return the subscription of that id."""
+    row = await session.row(SUBSCRIPTION, subscription_id)
+    return None if row is None else SubscriptionRow(*row)
+
+
+async def subscriptions(
+    session: SqlSession, workspace: str, agent: str, active: bool, after: tuple[int, str], limit: int
+) -> list[SubscriptionRow]:
+    """Return subscriptions, the newest first."""
+    rows = await session.rows(SUBSCRIPTIONS, workspace, *after, agent, active, limit)
+    return [SubscriptionRow(*row) for row in rows]
+
+
+async def expired(session: SqlSession, now_ms: int, limit: int) -> list[str]:
+    """Return active subscriptions that have expired."""
+    return await session.column(EXPIRED, now_ms, limit)
+
+
+async def prune(session: SqlSession, before_ms: int) -> int:
+    """Delete subscriptions that ended before."""
+    return await session.execute(PRUNE, before_ms)
+
+
+async def _key_end(session: SqlSession, principal: str) -> int | None:
+    """Return when the key of a principal ends; None: never, or it is no key."""
+    if not principal.startswith(_KEY):
+        return None
+    row = await session.row(KEY_END, principal.removeprefix(_KEY))
+    ends = [] if row is None else [ms for ms in row if ms is not None]
+    return min(ends, default=None)
+
+
+class SqlSubscriptions(SqlBase):
+    """Subscriptions to MCP events."""
+
+    async def subscription(self, subscription_id: str) -> SubscriptionRow | None:
+        """Return the subscription of that id, also if it has ended."""
+        return await self._read(subscription, subscription_id)
+
+    async def subscriptions(
+        self,
+        workspace: str,
+        agent: str | None,
+        *,
+        active: bool = False,
+        after: tuple[int, str] | None = None,
+        limit: int = 100,
+    ) -> list[SubscriptionRow]:
+        """Return subscriptions of a workspace or agent, the newest first; with `active` those not ended.
+
+        `after` is the creation time and the id of the last one of the page before.
+        """
+        begin = after or (_LATEST_MS, "")
+        return await self._read(subscriptions, workspace, agent or "", active, begin, limit)
+
+    async def subscribe(
+        self,
+        row: SubscriptionRow,
+        job: JobRow,
+        entries: Callable[[SubscriptionRow], Sequence[AuditEntry]],
+        allowance: Allowance | None = None,
+    ) -> SubscriptionRow:
+        """Add the subscription and its job, or refresh the active one of this id; return it.
+
+        A refreshed subscription keeps its job and its position, and gets the expiry and the secret. None
+        lasts longer than the key that subscribes. Quotas are charged as by `create_jobs`. Topic: `jobs`.
+        """
+        now_ms = self.clock.now_ms()
+
+        async def write(db: Any, events: TransactionEvents) -> SubscriptionRow:
+            session = self._driver.session(db)
+            await session.lock_name(f"subscription:{row.id}")
+            key_end_ms = await _key_end(session, row.principal)
+            ends = [ms for ms in (row.expires_ms, key_end_ms) if ms is not None]
+            new = row._replace(expires_ms=min(ends, default=None))
+            old = await subscription(session, row.id)
+            if old is not None and old.is_active and await self._follow(db, events, old, job):
+                await session.execute(REFRESH, old.id, new.refreshed_ms, new.expires_ms)
+                return old._replace(refreshed_ms=new.refreshed_ms, expires_ms=new.expires_ms)
+            await session.execute(DELETE_SUBSCRIPTION, row.id)
+            await self._operations.jobs.create_jobs(db, events, now_ms, [job], allowance, None)
+            await session.execute(ADD_SUBSCRIPTION, *new)
+            return new
+
+        return await self._record(Recorded(entries, always), write)
+
+    async def _follow(self, db: Any, events: TransactionEvents, old: SubscriptionRow, job: JobRow) -> bool:
+        """Give the job of a subscription the secret of `job`. Returns whether there is a job."""
+
+        def change(row: JobRow) -> JobChange:
+            return JobChange(row._replace(secret=job.secret, updated_ms=job.updated_ms))
+
+        found, _ = await self._operations.jobs.change_job(db, events, self.clock, old.job_id, change, None)
+        return found is not None
+
+    async def end_subscription(
+        self, subscription_id: str, reason: str, entries: Sequence[AuditEntry] = ()
+    ) -> SubscriptionRow | None:
+        """End an active subscription: delete its job and cancel its waiting runs. Topic: `runs`.
+
+        Returns it as it was before; None: there is no active one.
+        """
+        now_ms = self.clock.now_ms()
+
+        async def write(db: Any, events: TransactionEvents) -> SubscriptionRow | None:
+            session = self._driver.session(db)
+            found = await session.row(LOCK_SUBSCRIPTION, subscription_id)
+            old = None if found is None else SubscriptionRow(*found)
+            if old is None or not old.is_active:
+                return None
+            waiting = await session.column(WAITING_RUNS, old.job_id)
+            cancelled = [(run_id, "subscription_ended") for run_id in waiting]
+            await self._operations.runs.cancel_runs(db, events, now_ms, cancelled)
+            await self._operations.jobs.delete_job(
+                db, events, self.clock, old.job_id, now_ms, "subscription_ended", lambda job: ()
+            )
+            await session.execute(END, old.id, now_ms, reason)
+            return old
+
+        return await self._record(Recorded(entries, lambda old: old is not None), write)
+
+    async def expired_subscriptions(self, now_ms: int, limit: int) -> list[str]:
+        """Return the ids of active subscriptions that have expired."""
+        return await self._read(expired, now_ms, limit)
+
+    async def prune_subscriptions(self, before_ms: int) -> int:
+        """Delete subscriptions that ended before. Returns how many."""
+        return await self._driver.write(self._shared(prune), before_ms)

@@ -1,0 +1,194 @@
+"""MCP events that are served: subscriptions, their callbacks, and the delivery of ticks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.integration.conftest import NewApp, on_one_store
+from tests.support.api_client import ApiClient, served
+from tests.support.receiver import Receiver
+from tests.support.waiting import eventually
+from wakeful.launch.secrets import format_secret, is_signed
+from wakeful.values.clock import SystemClock
+
+pytest.importorskip("mcp")
+
+VERSION = "2026-07-28"
+SECRET = b"s" * 32
+
+
+class Subscriber:
+    """A client of /mcp and its callback."""
+
+    def __init__(self, client: ApiClient, receiver: Receiver) -> None:
+        self.client = client
+        self.receiver = receiver
+        self.events: list[dict[str, Any]] = []
+        self.status = 200
+        self.challenge: str | None = None
+        receiver.answer = self.answer
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        body = self.receiver.bodies[-1]
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        assert is_signed([SECRET], headers, body, SystemClock().now_ms())
+        assert headers["x-mcp-subscription-id"].startswith("sub_")
+        message = json.loads(body)
+        if message.get("type") == "verification":
+            return web.json_response({"challenge": self.challenge or message["challenge"]})
+        assert headers["webhook-id"] == message["eventId"]
+        if self.status == 200:
+            self.events.append(message)
+        return web.Response(status=self.status)
+
+    async def call(self, method: str, client: ApiClient | None = None, **params: object) -> dict[str, Any]:
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": VERSION,
+            "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }
+        request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+        headers = {
+            "accept": "application/json, text/event-stream",
+            "mcp-protocol-version": VERSION,
+            "mcp-method": method,
+            "content-type": "application/json",
+        }
+        if isinstance(params.get("name"), str):
+            headers["mcp-name"] = str(params["name"])
+        caller = client or self.client
+        own = {"Authorization": f"Bearer {caller.key}"}
+        async with caller.session.post(
+            f"{caller.url}/mcp",
+            data=json.dumps(request),
+            headers={"content-type": "application/json", **headers, **own},
+        ) as response:
+            answer: dict[str, Any] = await response.json(content_type=None)
+            return answer
+
+    async def result(self, method: str, **params: object) -> dict[str, Any]:
+        answer = await self.call(method, None, **params)
+        assert "result" in answer, answer
+        found: dict[str, Any] = answer["result"]
+        return found
+
+    def tick(self, **given: object) -> dict[str, Any]:
+        return {
+            "name": "schedule.tick",
+            "arguments": {"schedule": "every 1s", "message": "Look around."},
+            "delivery": {"mode": "webhook", "url": self.receiver.url, "secret": format_secret(SECRET)},
+            **given,
+        }
+
+
+@pytest.fixture
+async def subscriber(new_app: NewApp, receiver: Receiver) -> AsyncIterator[Subscriber]:
+    async with new_app() as app, served(app) as client:
+        yield Subscriber(client, receiver)
+
+
+async def test_a_subscription_to_time_delivers_ticks_in_order_until_it_ends(subscriber: Subscriber) -> None:
+    discovered = await subscriber.result("server/discover")
+    assert discovered["capabilities"]["events"] == {}
+    assert "tools" in discovered["capabilities"]
+    (tick,) = [e for e in (await subscriber.result("events/list"))["events"] if e["name"] == "schedule.tick"]
+    assert tick["delivery"] == ["webhook"]
+    assert tick["inputSchema"]["required"] == ["schedule"]
+
+    made = await subscriber.result("events/subscribe", **subscriber.tick())
+    assert (made["refreshBefore"], made["cursor"], made["truncated"]) == (None, None, False)
+    await eventually(lambda: len(subscriber.events) >= 3)
+    again = await subscriber.result("events/subscribe", **subscriber.tick(ttlMs=60_000))
+    assert again["id"] == made["id"]
+    assert again["refreshBefore"] is not None
+    await subscriber.result("events/unsubscribe", **subscriber.tick())
+    events = [*subscriber.events]
+    assert [event["data"]["number"] for event in events] == list(range(1, len(events) + 1))
+    for event, following in zip(events, events[1:], strict=False):
+        assert event["data"]["nextAt"] == following["data"]["scheduledAt"] == following["timestamp"]
+    assert {event["data"]["message"] for event in events} == {"Look around."}
+    assert len({event["eventId"] for event in events}) == len(events)
+
+    store = subscriber.client.app.store
+    row = await store.subscription(made["id"])
+    assert row is not None
+    assert (row.reason, await store.job_by_id(row.job_id)) == ("unsubscribed", None)
+    error = (await subscriber.call("events/unsubscribe", **subscriber.tick()))["error"]
+    assert error["code"] == -32011
+    entries = await store.audit("default")
+    assert {"subscription.create", "subscription.refresh", "subscription.end"} <= {e.action for e in entries}
+
+
+async def test_a_callback_that_is_gone_ends_its_subscription(subscriber: Subscriber) -> None:
+    subscriber.status = 410
+    made = await subscriber.result("events/subscribe", **subscriber.tick())
+    store = subscriber.client.app.store
+
+    async def ended() -> bool:
+        row = await store.subscription(made["id"])
+        return row is not None and row.reason == "gone"
+
+    await eventually(ended)
+    sent = len(subscriber.receiver.bodies)
+    assert sent == 2  # the verification and one event
+    assert (await subscriber.result("events/subscribe", **subscriber.tick()))["id"] == made["id"]
+
+
+@on_one_store
+async def test_wrong_requests_are_refused_with_the_codes_of_the_protocol(subscriber: Subscriber) -> None:
+    async def refused(**given: object) -> tuple[int, str]:
+        error = (await subscriber.call("events/subscribe", **subscriber.tick(**given)))["error"]
+        return error["code"], error["message"]
+
+    delivery: Mapping[str, Any] = subscriber.tick()["delivery"]
+    invalid = -32602
+    assert (await refused(name="mail.received"))[0] == -32011
+    assert (await refused(arguments={}))[0] == invalid
+    assert "colour" in (await refused(arguments={"schedule": "every 1h", "colour": "red"}))[1]
+    assert (await refused(arguments={"schedule": "every morning or so"}))[0] == invalid
+    assert (await refused(delivery={**delivery, "mode": "push"}))[0] == invalid
+    assert (await refused(delivery={**delivery, "secret": "whsec_c2hvcnQ="}))[0] == invalid
+    assert "https" in (await refused(delivery={**delivery, "url": "http://example.com/"}))[1]
+    assert (await refused(delivery={**delivery, "url": "https://me:pw@example.com/"}))[0] == invalid
+    assert (await refused(ttlMs=-1))[0] == invalid
+    subscriber.challenge = "another"
+    assert (await refused())[0] == -32015
+    subscriber.receiver.answers(500)
+    assert (await refused())[0] == -32015
+    assert await subscriber.client.app.store.subscriptions("default", None) == []
+
+
+@on_one_store
+async def test_only_the_key_that_subscribed_can_end_the_subscription(subscriber: Subscriber) -> None:
+    made = await subscriber.result("events/subscribe", **subscriber.tick(arguments={"schedule": "0 9 * * *"}))
+    request = subscriber.tick(arguments={"schedule": "0 9 * * *"})
+    for role, more in (("admin", {}), ("member", {}), ("agent", {"agent": "default"})):
+        other = await subscriber.client.new(role, **more)
+        error = (await subscriber.call("events/unsubscribe", other, **request))["error"]
+        assert error["code"] == -32011
+    member = await subscriber.client.new("member")
+    assert (await subscriber.call("events/subscribe", member, **request))["error"]["code"] == -32012
+    agent = await subscriber.client.new("agent", agent="default")
+    theirs = (await subscriber.call("events/subscribe", agent, **request))["result"]["id"]
+    assert theirs != made["id"]
+    name = f"wakeful-events-{made['id'].removeprefix('sub_')}"
+    assert (await subscriber.client("DELETE", f"/agents/default/jobs/{name}")).code == "failed-precondition"
+    row = await subscriber.client.app.store.subscription(made["id"])
+    assert row is not None
+    assert row.is_active
+
+
+@on_one_store
+async def test_private_callbacks_are_refused(new_app: NewApp, receiver: Receiver) -> None:
+    async with new_app(allow_private_targets=False) as app, served(app) as client:
+        subscriber = Subscriber(client, receiver)
+        for url in (receiver.url, "https://127.0.0.1/", "https://10.0.0.1/", "https://localhost/x"):
+            delivery = {"mode": "webhook", "url": url, "secret": format_secret(SECRET)}
+            answer = await subscriber.call("events/subscribe", **subscriber.tick(delivery=delivery))
+            assert answer["error"]["code"] == -32602
+        assert receiver.bodies == []
