@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from tests.support.sqlite_files import fresh_file
 from tests.support.tools import tool
 from wakeful import EngineConfig, Permanent, Wakeful
 
-playwright_api = pytest.importorskip("playwright.async_api", reason="the package playwright is not installed")
+if find_spec("playwright") is None:
+    pytest.skip("the package playwright is not installed", allow_module_level=True)
 
 QUICK = EngineConfig(tick_ms=100, heartbeat_ms=200)
 #: How long the browser waits for an element, in ms. A busy machine needs more than the default.
@@ -42,8 +44,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def chromium() -> AsyncIterator[Any]:
     """Run the browser."""
+    from playwright.async_api import async_playwright  # every worker imports this file
+
     program = tool("chromium")
-    async with playwright_api.async_playwright() as playwright:
+    async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
         )
