@@ -170,7 +170,7 @@ async def storm(database: str, url: str, jobs: int, slots: int) -> float:
     app = Wakeful(database, config=config, secret_key="k" * 44, allow_private_targets=True)
     responses = 0
     async with app:
-        launcher = app._launchers.launcher("webhook")
+        launcher = app._parts.launchers.launcher("webhook")
         assert isinstance(launcher, WebhookLauncher)
         count = launcher._on_response
 

@@ -146,7 +146,7 @@ async def test_a_launch_of_a_dead_replica_adopts_its_message(
             dead.id, "work", job.id, "default", "default", None, dead.scheduled_ms, dead.fire_ms, 1, "user",
             dead.idempotency_key, {"kind": "queue"},
         )  # fmt: skip
-        launcher = first._launchers.launcher("queue")
+        launcher = first._parts.launchers.launcher("queue")
         assert launcher is not None
         await launcher.start(launch)
         await eventually(lambda: _awaiting(first, dead.id))

@@ -185,14 +185,17 @@ async def test_an_admin_reads_the_state_as_it_is_and_pages_show_less(new_app: Ne
         await handled(app, "note")
         instances = app.services.agents.instances
         details = await instances.get(ADMIN, "default", "counter", "eu")
-        read = serialize_instance_details(ADMIN, details)
+        rights = await app.services.rights.load(ADMIN, "default")
+        read = serialize_instance_details(ADMIN, details, rights)
         assert read["state"] == await app.agents.state("counter", "eu")
         assert (read["state"]["token"], read["stateError"]) == ("abc", None)
         assert instances.for_page(details).state == {"count": 0, "seen": 1, "token": "***"}
         roles: list[tuple[Role, str | None]] = [("member", None), ("agent", "counter")]
         for role, agent in roles:
             who = Principal("key:2", role, "default", agent)
-            shown = serialize_instance_details(who, await instances.get(who, "default", "counter", "eu"))
+            rights = await app.services.rights.load(who, "default")
+            details = await instances.get(who, "default", "counter", "eu")
+            shown = serialize_instance_details(who, details, rights)
             assert "state" not in shown
             assert shown["status"] == "active"
 
