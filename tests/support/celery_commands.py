@@ -12,7 +12,7 @@ _SUPPORT: Final = ROOT / "tests" / "support"
 _MODULES: Final = (
     *("celery.bin.celery", "celery.apps.worker", "celery.apps.beat", "celery.concurrency.prefork"),
     *("celery.backends.redis", "celery.app.amqp", "celery.app.control", "celery.worker.consumer"),
-    *("kombu.transport.redis", "wakeful.app", "wakeful.celery", "wakeful.store.sqlite"),
+    *("kombu.transport.redis", "wakeful.app.assembly", "wakeful.celery", "wakeful.store.sqlite"),
 )
 
 

@@ -31,8 +31,14 @@ from typing import Any, NoReturn
 
 #: The modules to import before the first fork.
 _WARM = (
-    *("wakeful.cli.main", "wakeful.app", "wakeful.client", "wakeful.server.serve", "wakeful.server.http_app"),
-    *("wakeful.api.mcp.http", "wakeful.api.mcp.stdio", "wakeful.cli.serving", "wakeful.cli.manifest"),
+    *("wakeful.cli.main", "wakeful.app.assembly", "wakeful.client", "wakeful.server.serve"),
+    *(
+        "wakeful.server.http_app",
+        "wakeful.api.mcp.http",
+        "wakeful.api.mcp.stdio",
+        "wakeful.cli.serving",
+        "wakeful.cli.manifest",
+    ),
     *("wakeful.store.sqlite", "aiohttp", "aiohttp.web", "uvicorn.protocols.http.httptools_impl"),
 )
 _MUCH = 1 << 20

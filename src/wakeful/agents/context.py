@@ -9,19 +9,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from wakeful.errors import InvalidArgument
 from wakeful.launch.port import Launch
-from wakeful.logs import get_logger
+from wakeful.logs import EventLogger, get_logger
 from wakeful.signal.signals import Signal
 from wakeful.values.clock import Clock
 from wakeful.values.instants import utc_datetime
 from wakeful.values.json_value import Json, compact, json_from_stored, quote
 from wakeful.values.stored_text import is_storable
-
-if TYPE_CHECKING:
-    from structlog.stdlib import BoundLogger
 
 #: How many keys of `ctx.seen`, and how many types of signals, an instance remembers. The oldest go first.
 MAX_KEYS: Final = 1_000
@@ -88,7 +85,7 @@ class InstanceContext:
         return utc_datetime(self._clock.now_ms())
 
     @property
-    def log(self) -> BoundLogger:
+    def log(self) -> EventLogger:
         """A logger whose events name the agent and the instance."""
         return _log.bind(**self._log_fields())
 

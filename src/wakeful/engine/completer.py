@@ -16,12 +16,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from wakeful.engine.loop import Loop
 from wakeful.engine.tracing import Tracing
 from wakeful.errors import AlreadyExists, DatabaseFault, InvalidArgument, Unavailable
-from wakeful.logs import get_logger
+from wakeful.logs import EventLogger, get_logger
 from wakeful.run.consequences import Consequences, Effects, Facts
 from wakeful.run.outcome import Finished
 from wakeful.run.planning import Becomes, TickVerdict
@@ -32,9 +32,6 @@ from wakeful.store.port import Store
 from wakeful.store.rows import TakenRun
 from wakeful.values.clock import Clock
 from wakeful.values.instants import iso_utc
-
-if TYPE_CHECKING:
-    from structlog.stdlib import BoundLogger as Log
 
 _MAX_BATCH: Final = 2_000
 _UNSTORABLE: Final = "its output could not be stored"
@@ -49,7 +46,7 @@ log = get_logger("wakeful.completer")
 
 
 def log_decisions(
-    log: Log,
+    log: EventLogger,
     decided: Sequence[tuple[NewRun, TickVerdict]],
     ended: Sequence[tuple[DueJob, str]],
     written: Collection[str],
@@ -78,7 +75,7 @@ def log_decisions(
         log.info("job.disabled", **job.log_fields, reason=reason)
 
 
-def log_outcome(log: Log, finished: Finished, about: Mapping[str, object], worker: str) -> None:
+def log_outcome(log: EventLogger, finished: Finished, about: Mapping[str, object], worker: str) -> None:
     """Log the outcome of an attempt. Successes are logged at the debug level: there may be thousands."""
     state, reason, error = finished.state, finished.reason, finished.error
     ms = finished.finished_ms - finished.started_ms
@@ -121,7 +118,7 @@ class LoggedConsequences:
         written = {each.run_id: each for each in outcomes}
         return [written.get(each.run_id, each) for each in batch]
 
-    def log(self, log: Log) -> None:
+    def log(self, log: EventLogger) -> None:
         """Log the jobs that the outcomes disabled or deleted, and the runs that follow."""
         effects, self._effects = self._effects, None
         if effects is None:

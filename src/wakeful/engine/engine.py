@@ -28,7 +28,7 @@ from wakeful.errors import IncompatibleSchema, Unavailable
 from wakeful.job.policy import Backoff
 from wakeful.launch.budgets import BudgetCache, BudgetGate
 from wakeful.launch.precheck import recorder
-from wakeful.logs import get_logger, prepare_loggers
+from wakeful.logs import get_logger
 from wakeful.run.consequences import consequences
 from wakeful.run.planning import Limits
 from wakeful.store.port import Store
@@ -194,7 +194,6 @@ class Engine:
 
     async def start(self) -> None:
         """Open the launchers, send the first heartbeat, then start the loops."""
-        prepare_loggers()
         loop = asyncio.get_running_loop()
         wake: Callable[[], object] = partial(loop.call_soon_threadsafe, self._capabilities_changed)
         self._launchers.on_capabilities_changed(wake)

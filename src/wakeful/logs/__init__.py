@@ -14,20 +14,15 @@ spaces are quoted, so that no value can start a line, add a field or control a t
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final
 
 from wakeful.logs.redaction import redact_fields
 
-if TYPE_CHECKING:
-    from structlog.stdlib import BoundLogger
-
 #: The indent of every line of a record after the first.
 _INDENT: Final = "    "
-_LEVELS: Final = {
-    **{name.lower(): level for name, level in logging.getLevelNamesMapping().items()},
-    "exception": logging.ERROR,
-}
+_NO_FIELDS: Final[Mapping[str, object]] = MappingProxyType({})
 
 
 class LogEvent:
@@ -50,65 +45,76 @@ class LogEvent:
         return " ".join(f"{escape(key)}={_value(value)}" for key, value in named.items())
 
 
-def get_logger(name: str) -> BoundLogger:
+class EventLogger:
+    """Writes events to a logger of the standard library, with the fields that it is bound to.
+
+    `log.info("run.skipped", reason="overlap")`. A field that is None is left out. Values are redacted before
+    any handler sees them. `exc_info` is that of the record, as handlers expect it; formatters add its
+    traceback.
+    """
+
+    __slots__ = ("_fields", "_logger")
+
+    def __init__(self, logger: logging.Logger, fields: Mapping[str, object] = _NO_FIELDS) -> None:
+        self._logger = logger
+        self._fields = fields
+
+    def bind(self, /, **fields: object) -> EventLogger:
+        """Return a logger whose events have these fields too."""
+        return EventLogger(self._logger, {**self._fields, **fields})
+
+    def unbind(self, *names: str) -> EventLogger:
+        """Return a logger whose events have these fields no more."""
+        return EventLogger(self._logger, {key: self._fields[key] for key in self._fields if key not in names})
+
+    def debug(self, event: str = "", /, *args: object, **fields: object) -> None:
+        """Write an event that only shows how the program works."""
+        self._write(logging.DEBUG, event, args, fields)
+
+    def info(self, event: str = "", /, *args: object, **fields: object) -> None:
+        """Write an ordinary event."""
+        self._write(logging.INFO, event, args, fields)
+
+    def warning(self, event: str = "", /, *args: object, **fields: object) -> None:
+        """Write an event that somebody should know of."""
+        self._write(logging.WARNING, event, args, fields)
+
+    def error(self, event: str = "", /, *args: object, **fields: object) -> None:
+        """Write an error."""
+        self._write(logging.ERROR, event, args, fields)
+
+    def exception(self, event: str = "", /, *args: object, **fields: object) -> None:
+        """Write an error with the traceback of the exception that is being handled."""
+        self._write(logging.ERROR, event, args, {"exc_info": True, **fields})
+
+    def critical(self, event: str = "", /, *args: object, **fields: object) -> None:
+        """Write an error that ends the process."""
+        self._write(logging.CRITICAL, event, args, fields)
+
+    def log(self, level: int, event: str = "", /, *args: object, **fields: object) -> None:
+        """Write an event at a level of the standard library."""
+        self._write(level, event, args, fields)
+
+    def isEnabledFor(self, level: int) -> bool:
+        """Return whether events of this level are written."""
+        return self._logger.isEnabledFor(level)
+
+    def _write(self, level: int, event: str, args: tuple[object, ...], fields: Mapping[str, object]) -> None:
+        if not self._logger.isEnabledFor(level):
+            return
+        given = {key: value for key, value in {**self._fields, **fields}.items() if value is not None}
+        named = given.pop("event", "")  # a field cannot replace the name of the event
+        if args:
+            given["positional_args"] = args
+        exc_info: Any = given.pop("exc_info", None) or False
+        stack_info = bool(given.pop("stack_info", False))
+        record = LogEvent(event or str(named), redact_fields(given))
+        self._logger.log(level, record, exc_info=exc_info, stack_info=stack_info, stacklevel=3)
+
+
+def get_logger(name: str) -> EventLogger:
     """Return the logger of that name."""
-    return cast("BoundLogger", _LazyLogger(name))
-
-
-class _LazyLogger:
-    """A logger of structlog that is made when the first event is written.
-
-    structlog imports rich, which takes as long as the rest of Wakeful. Every module has a logger, and a
-    program that only declares jobs or enqueues calls writes no event.
-    """
-
-    __slots__ = ("_bound", "_logger")
-
-    def __init__(self, name: str) -> None:
-        self._logger = logging.getLogger(name)
-        self._bound: BoundLogger | None = None
-
-    def __getattr__(self, method: str) -> Any:
-        level = _LEVELS.get(method)
-        if level is not None and not self._logger.isEnabledFor(level):
-            return _ignore
-        if self._bound is None:
-            self._bound = _wrap(self._logger)
-        return getattr(self._bound, method)
-
-
-def _ignore(event: str | None = None, *args: object, **fields: object) -> None:
-    """Write no event: its level is off."""
-
-
-def prepare_loggers() -> None:
-    """Import structlog now: in a process that launches runs, the first event must not hold them up."""
-    import structlog  # noqa: F401
-
-
-def _wrap(logger: logging.Logger) -> BoundLogger:
-    import structlog
-
-    bound: BoundLogger = structlog.wrap_logger(
-        logger,
-        processors=[structlog.stdlib.filter_by_level, _to_record],
-        wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=True,
-    )
-    return bound
-
-
-def _to_record(
-    logger: object, method: str, fields: MutableMapping[str, Any]
-) -> tuple[tuple[LogEvent], dict[str, Any]]:
-    """Return the arguments for the logger of the standard library. Fields that are None are left out.
-
-    An exception stays the record's own, as handlers expect it; formatters add its traceback.
-    """
-    exc_info = fields.pop("exc_info", None) or False
-    name = str(fields.pop("event", ""))
-    known = redact_fields({key: value for key, value in fields.items() if value is not None})
-    return (LogEvent(name, known),), {"exc_info": exc_info}
+    return EventLogger(logging.getLogger(name))
 
 
 def escape(text: str) -> str:

@@ -450,7 +450,7 @@ def test_importing_the_cron_evaluator_loads_no_heavy_modules():
     program = """
 import sys
 import wakeful.cron
-heavy = {"aiohttp", "asyncio", "sqlite3", "cryptography", "structlog", "holidays"}
+heavy = {"aiohttp", "asyncio", "sqlite3", "cryptography", "holidays"}
 print(*sorted(heavy & sys.modules.keys()))
 import wakeful
 assert wakeful.Wakeful is not None
@@ -462,7 +462,7 @@ assert wakeful.Wakeful is not None
 #: What a program that only declares jobs does not need.
 _NOT_FOR_DECLARING = (
     *("aiohttp", "apprise", "celery", "cryptography", "fastapi", "holidays", "jwt", "nats", "opentelemetry"),
-    *("prometheus_client", "pydantic", "rich", "starlette", "structlog", "typer", "uvicorn", "yaml"),
+    *("prometheus_client", "pydantic", "rich", "starlette", "typer", "uvicorn", "yaml"),
     *("wakeful.api", "wakeful.cli", "wakeful.dashboard", "wakeful.server", "wakeful.store.postgres"),
 )
 

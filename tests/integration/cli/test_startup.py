@@ -26,7 +26,7 @@ _FOR_REQUESTS = ("aiohttp", "asyncio", "rich", "ssl", "wakeful.cli.session", "wa
 _FOR_SERVERS = (
     *("wakeful.document", "wakeful.job.job", "wakeful.schedule.schedules"),
     *("asyncpg", "cryptography", "fastapi", "holidays", "mcp", "opentelemetry", "prometheus_client"),
-    *("pydantic", "sqlite3", "structlog", "uvicorn", "yaml", "wakeful.engine", "wakeful.store"),
+    *("pydantic", "sqlite3", "uvicorn", "yaml", "wakeful.engine", "wakeful.store"),
 )
 
 

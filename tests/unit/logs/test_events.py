@@ -69,3 +69,33 @@ def test_printable_text_is_not_changed():
 def test_a_field_without_a_value_is_left_out(lines: io.StringIO):
     get_logger("wakeful.tests").warning("run.failed", job_id=None, attempt=0)
     assert lines.getvalue() == "WARNING event=run.failed attempt=0\n"
+
+
+def test_a_bound_logger_adds_its_fields_and_the_original_does_not(lines: io.StringIO):
+    log = get_logger("wakeful.tests")
+    bound = log.bind(agent="writer", instance="eu")
+    bound.warning("seen", instance="us")
+    bound.unbind("agent").warning("seen")
+    log.warning("seen")
+    assert lines.getvalue().splitlines() == [
+        "WARNING event=seen agent=writer instance=us",
+        "WARNING event=seen instance=eu",
+        "WARNING event=seen",
+    ]
+
+
+def test_a_record_names_the_function_that_wrote_it(caplog: pytest.LogCaptureFixture):
+    get_logger("wakeful.tests").warning("seen")
+    assert caplog.records[0].funcName == "test_a_record_names_the_function_that_wrote_it"
+
+
+def test_a_field_may_have_any_name_and_is_not_the_event(lines: io.StringIO):
+    log = get_logger("wakeful.tests")
+    log.log(logging.WARNING, "seen", "a %s", level=1, name="x", self="y", msg="z", event="run.failed")
+    assert lines.getvalue() == "WARNING event=seen level=1 name=x self=y msg=z positional_args=['a %s']\n"
+
+
+def test_an_event_below_the_level_costs_no_redaction(lines: io.StringIO, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("wakeful.logs.redact_fields", None)
+    get_logger("wakeful.tests").debug("seen", payload="text")
+    assert lines.getvalue() == ""
