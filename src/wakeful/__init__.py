@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from wakeful.client import AsyncClient, Client
     from wakeful.client.scheduler import (
         AgentsApi,
+        InboxApi,
         IncidentsApi,
         JobsApi,
         RunsApi,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         CatchupPolicy,
         DeliveryState,
         Hook,
+        InboxItem,
         Incident,
         IncidentState,
         InstanceInfo,
@@ -88,6 +90,8 @@ __all__ = [
     "FailedPrecondition",
     "Function",
     "Hook",
+    "InboxApi",
+    "InboxItem",
     "Incident",
     "IncidentState",
     "IncidentsApi",
@@ -159,6 +163,7 @@ if not TYPE_CHECKING:
                 "Chat",
                 "DeliveryState",
                 "Hook",
+                "InboxItem",
                 "Incident",
                 "IncidentState",
                 "InstanceInfo",
@@ -175,6 +180,7 @@ if not TYPE_CHECKING:
             ],
             "wakeful.client.scheduler": [
                 "AgentsApi",
+                "InboxApi",
                 "IncidentsApi",
                 "JobsApi",
                 "RunsApi",

@@ -17,6 +17,7 @@ from wakeful.app.arguments import AppArguments, engine_config, job_defaults
 from wakeful.app.calls import Task
 from wakeful.app.declared import Declared, DeclaredJobs
 from wakeful.app.home import Home
+from wakeful.app.inbox import Inbox
 from wakeful.app.jobs import Jobs
 from wakeful.app.launchers import build_launchers, connect_services
 from wakeful.app.runs import Runs
@@ -75,7 +76,8 @@ class Assembly:
         self.suggestions = Suggestions(self.services, workspace, home)
         self.tasks = Tasks(self.services, functions, self.jobs, self.runs, home, tasks, where)
         self.declared = DeclaredJobs(self.services, functions, self.tasks, home, declared, defaults, where)
-        self.sync = SyncMethods(self.tasks, self.agents, self.incidents, self.suggestions, home)
+        self.inbox = Inbox(self.services, workspace, home)
+        self.sync = SyncMethods(self.tasks, self.agents, self.incidents, self.inbox, self.suggestions, home)
         self.grace = arguments.grace
         waiting = arguments.wait_for_db
         self._wait_for_db = (settings.wait_for_db or 0) if waiting is None else waiting

@@ -155,6 +155,8 @@ class Wakeful:
         self.agents = parts.agents
         #: read and acknowledge incidents
         self.incidents = parts.incidents
+        #: what waits for a person
+        self.inbox = parts.inbox
         #: read and decide suggestions
         self.suggestions = parts.suggestions
         #: the same methods without `await`, for any thread and any event loop but that of this scheduler

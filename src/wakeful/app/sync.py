@@ -9,6 +9,7 @@ from wakeful.app.admin import Incidents, Suggestions
 from wakeful.app.agents import Agents
 from wakeful.app.calls import Call, not_committed, read_result
 from wakeful.app.home import Home, HomePortal
+from wakeful.app.inbox import Inbox
 from wakeful.app.jobs import Jobs
 from wakeful.app.tasks import Tasks
 from wakeful.client import sync
@@ -43,7 +44,13 @@ class SyncMethods:
     """The methods of a scheduler without `await`: `app.sync`."""
 
     def __init__(
-        self, tasks: Tasks, agents: Agents, incidents: Incidents, suggestions: Suggestions, home: Home
+        self,
+        tasks: Tasks,
+        agents: Agents,
+        incidents: Incidents,
+        inbox: Inbox,
+        suggestions: Suggestions,
+        home: Home,
     ) -> None:
         portal = HomePortal(home, tasks.kind)
         #: create, change and run jobs
@@ -54,6 +61,8 @@ class SyncMethods:
         self.agents = sync.Agents(portal, agents)
         #: read and acknowledge incidents
         self.incidents = sync.Incidents(portal, incidents)
+        #: what waits for a person
+        self.inbox = sync.Inbox(portal, inbox)
         #: read and decide suggestions
         self.suggestions = sync.Suggestions(portal, suggestions)
         self._tasks, self._portal = tasks, portal

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Literal, Self, cast
 
 from wakeful.client.admin import Agents, Audit, Incidents, Keys, Quotas, Suggestions, Workflows
+from wakeful.client.inbox import Inbox
 from wakeful.client.jobs import Jobs
 from wakeful.client.rest import RestClient
 from wakeful.client.runs import Runs
@@ -69,6 +70,8 @@ class AsyncClient:
         self.agents = Agents(self._rest)
         #: read and acknowledge incidents
         self.incidents = Incidents(self._rest)
+        #: what waits for a person
+        self.inbox = Inbox(self._rest)
         #: read and decide suggestions
         self.suggestions = Suggestions(self._rest)
         self.keys = Keys(self._rest)

@@ -22,6 +22,9 @@ from wakeful.client.types import (
     EntryShape,
     HeartbeatsShape,
     HookShape,
+    InboxCountsShape,
+    InboxDecisionShape,
+    InboxItemShape,
     IncidentShape,
     InstanceShape,
     JobShape,
@@ -857,6 +860,43 @@ class Endpoints(WorkspaceConnection):
     async def roll_back_suggestion(self, suggestion_id: str) -> SuggestionShape:
         """Roll back an applied suggestion."""
         return await self._request("POST", "suggestions", suggestion_id, "rollback")
+
+    async def list_inbox(
+        self,
+        *,
+        kind: str | None = None,
+        agent: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Page[InboxItemShape]:
+        """List what waits for a person."""
+        return await self._request_page(
+            "items",
+            dict,
+            "GET",
+            "inbox",
+            query={"kind": kind, "agent": agent, "limit": limit, "cursor": cursor},
+        )
+
+    async def count_inbox(self, *, agent: str | None = None) -> InboxCountsShape:
+        """Count what waits for a person."""
+        return await self._request("GET", "inbox", "counts", query={"agent": agent})
+
+    async def approve_item(
+        self, item_id: str, *, reason: str | None = None, version: int | None = None
+    ) -> InboxDecisionShape:
+        """Approve what waits."""
+        return await self._request(
+            "POST", "inbox", item_id, "approve", body=given_fields({"reason": reason, "version": version})
+        )
+
+    async def reject_item(
+        self, item_id: str, *, reason: str | None = None, version: int | None = None
+    ) -> InboxDecisionShape:
+        """Reject what waits."""
+        return await self._request(
+            "POST", "inbox", item_id, "reject", body=given_fields({"reason": reason, "version": version})
+        )
 
     async def list_key_sessions(self, key_id: str) -> list[WebSessionShape]:
         """List the sign-in sessions of a key."""

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from wakeful.client.admin import Agents, Incidents, Suggestions
+from wakeful.client.inbox import Inbox
 from wakeful.client.jobs import Jobs
 from wakeful.client.runs import Runs
 
@@ -28,6 +29,7 @@ JobsApi = Jobs
 RunsApi = Runs
 AgentsApi = Agents
 IncidentsApi = Incidents
+InboxApi = Inbox
 SuggestionsApi = Suggestions
 
 
@@ -57,6 +59,11 @@ class Scheduler(Protocol):
     @property
     def suggestions(self) -> Suggestions:
         """Read, apply, dismiss and roll back suggestions."""
+        ...
+
+    @property
+    def inbox(self) -> Inbox:
+        """List what waits for a person, and decide."""
         ...
 
     async def __aenter__(self) -> Self: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from wakeful.client import admin, jobs, runs
+from wakeful.client import admin, inbox, jobs, runs
 from wakeful.client.portal import Portal, blocking
 from wakeful.model import Run
 
@@ -130,6 +130,15 @@ class Incidents(SyncPart[admin.Incidents]):
     list = blocking(admin.Incidents.list)
     get = blocking(admin.Incidents.get)
     ack = blocking(admin.Incidents.ack)
+
+
+class Inbox(SyncPart[inbox.Inbox]):
+    """What waits for a person: `client.inbox`."""
+
+    list = blocking(inbox.Inbox.list)
+    counts = blocking(inbox.Inbox.counts)
+    approve = blocking(inbox.Inbox.approve)
+    reject = blocking(inbox.Inbox.reject)
 
 
 class Suggestions(SyncPart[admin.Suggestions]):

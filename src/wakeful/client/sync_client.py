@@ -11,6 +11,7 @@ from wakeful.client.portal import Portal, blocking
 from wakeful.client.sync import (
     Agents,
     Audit,
+    Inbox,
     Incidents,
     Jobs,
     Keys,
@@ -80,6 +81,8 @@ class Client(SyncPart[AsyncClient]):
         self.agents = Agents(portal, inner.agents)
         #: read and acknowledge incidents
         self.incidents = Incidents(portal, inner.incidents)
+        #: what waits for a person
+        self.inbox = Inbox(portal, inner.inbox)
         #: read and decide suggestions
         self.suggestions = Suggestions(portal, inner.suggestions)
         self.keys = Keys(portal, inner.keys)

@@ -276,6 +276,44 @@ class StartedInstancesShape(TypedDict):
     errors: list[InstanceFailureShape]
 
 
+class InboxItemShape(TypedDict):
+    """Something that waits for a person to decide."""
+
+    id: str
+    kind: str
+    workspace: str
+    agentId: str
+    jobId: str | None
+    job: str | None
+    runId: str | None
+    title: str
+    detail: str | None
+    since: str
+    until: str | None
+    version: int | None
+    deciders: list[str]
+    may: list[str]
+
+
+class InboxCountsShape(TypedDict):
+    """How much waits for a person; each kind is counted up to 1,000."""
+
+    total: int
+    verification: int
+    approval: int
+    suggestion: int
+    incident: int
+
+
+class InboxDecisionShape(TypedDict):
+    """What a person decided about an item of the inbox."""
+
+    id: str
+    kind: str
+    action: str
+    state: str
+
+
 class TickShape(TypedDict):
     """A tick, in the job's zone."""
 

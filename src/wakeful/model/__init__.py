@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from wakeful.model.enums import (
         CatchupPolicy,
         DeliveryState,
+        InboxKind,
         IncidentState,
         InstanceStatus,
         OverlapPolicy,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         SuggestionStatus,
         Trigger,
     )
+    from wakeful.model.inbox import InboxCounts, InboxDecision, InboxItem
     from wakeful.model.job import BulkResult, FieldChange, Hook, Job, JobFailure, JobRef, Revision
     from wakeful.model.page import Page
     from wakeful.model.run import Attempt, HeartbeatResult, ReleaseResult, Run
@@ -57,6 +59,10 @@ __all__ = [
     "HeartbeatResult",
     "HistoryEntry",
     "Hook",
+    "InboxCounts",
+    "InboxDecision",
+    "InboxItem",
+    "InboxKind",
     "Incident",
     "IncidentState",
     "InstanceDelay",
@@ -110,6 +116,7 @@ if not TYPE_CHECKING:
             "wakeful.model.enums": [
                 "CatchupPolicy",
                 "DeliveryState",
+                "InboxKind",
                 "IncidentState",
                 "InstanceStatus",
                 "OverlapPolicy",
@@ -117,6 +124,7 @@ if not TYPE_CHECKING:
                 "SuggestionStatus",
                 "Trigger",
             ],
+            "wakeful.model.inbox": ["InboxCounts", "InboxDecision", "InboxItem"],
             "wakeful.model.job": [
                 "BulkResult",
                 "FieldChange",

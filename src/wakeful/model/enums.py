@@ -9,6 +9,7 @@ from wakeful.run.run import RunState
 __all__ = [
     "CatchupPolicy",
     "DeliveryState",
+    "InboxKind",
     "IncidentState",
     "InstanceStatus",
     "OverlapPolicy",
@@ -101,6 +102,19 @@ class IncidentState(StrEnum):
     RECOVERED = "recovered"
     #: the job was deleted or disabled
     CLOSED = "closed"
+
+
+class InboxKind(StrEnum):
+    """What kind of thing waits for a person."""
+
+    #: a run that was reported as done, and that a person confirms (`verify`: `manual`)
+    VERIFICATION = "verification"
+    #: a job of an agent that needs approval
+    APPROVAL = "approval"
+    #: an open suggestion
+    SUGGESTION = "suggestion"
+    #: an open incident that nobody has acknowledged
+    INCIDENT = "incident"
 
 
 class SuggestionStatus(StrEnum):

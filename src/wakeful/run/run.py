@@ -134,6 +134,12 @@ class RunState(StrEnum):
         return to
 
 
+#: Runs that were reported as done and whose work is being verified: a filter of lists, beside the states.
+#: Such a run is `running`, and `verifying` says so too.
+VERIFYING_STATE: Final = "verifying"
+#: The states by which lists of runs are filtered.
+LISTED_STATES: Final[tuple[str, ...]] = (*(state.value for state in RunState), VERIFYING_STATE)
+
 #: The allowed transitions. A pending run fails if it is not claimed in time, and is cancelled if a newer one
 #: supersedes it. A running one is skipped if its target is not launched: there is nothing to do (`precheck`),
 #: its budget is used up, or it is outside its active hours.

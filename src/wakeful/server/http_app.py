@@ -21,6 +21,7 @@ from wakeful.api.http import (
     events,
     executors,
     hooks,
+    inbox,
     instances,
     job_actions,
     jobs,
@@ -50,8 +51,8 @@ Every path under `/api` requires `Authorization: Bearer wk_…`, or the cookie o
 `cursor` of a page to get the next one.
 """
 _TAGS: Final = (
-    "jobs", "hooks", "runs", "work", "dead letters", "incidents", "suggestions", "agents", "instances",
-    "sessions",
+    "jobs", "hooks", "runs", "work", "dead letters", "incidents", "suggestions", "inbox", "agents",
+    "instances", "sessions",
     "workspaces", "workflows", "keys", "quotas", "cost", "operations", "audit", "status", "events", "health",
 )  # fmt: skip
 
@@ -99,6 +100,7 @@ def create_app(services: Services, *, ready: Ready | None = None, direct: bool =
         dead_letters.router,
         dead_letters.incidents_router,
         suggestions.router,
+        inbox.router,
         sign_in.router,
         admin.cost_router,
         admin.operations_router,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from wakeful import model
@@ -15,8 +15,10 @@ from wakeful.evolution.suggestion import Suggestion, describe
 from wakeful.job.job import Definition, JobRecord
 from wakeful.model import job as model_job
 from wakeful.model.codec import JsonObject
+from wakeful.run.inbox import InboxRow
 from wakeful.run.incidents import Incident
 from wakeful.schedule.schedules import Schedule, explain_schedule
+from wakeful.service.admin.inbox import Decided, allowed_actions, deciders, describe_item
 from wakeful.service.agents.agents import SavedAgent
 from wakeful.service.agents.instances import InstanceDetails, StartedInstances
 from wakeful.service.agents.messages import Receipt
@@ -71,6 +73,17 @@ INCIDENTS: Final = RowCodec(
     closed_reason=lambda incident: None if incident.state == "recovered" else incident.closed_reason,
 )
 SUGGESTIONS: Final = RowCodec(model.Suggestion, Suggestion, job="job_name", summary=_summary)
+INBOX_ITEMS: Final = RowCodec(
+    model.InboxItem,
+    InboxRow,
+    job="job_name",
+    since="since_ms",
+    until="until_ms",
+    detail=describe_item,
+    deciders=lambda row: deciders(row.kind),
+    may=None,
+)
+INBOX_DECISIONS: Final = RowCodec(model.InboxDecision, Decided)
 INSTANCES: Final = RowCodec(model.InstanceInfo, InstanceRow, id="name", waiting=None, run_id=None)
 DELAYS: Final = RowCodec(model.InstanceDelay, DelayRow, at="fire_ms")
 REVISIONS: Final = RowCodec(
@@ -246,6 +259,16 @@ def serialize_hook(hook: Hook, base_url: str | None = None) -> JsonObject:
 def serialize_hook_run(run: RunView) -> JsonObject:
     """Return what the sender of a request to a trigger URL learns of the run."""
     return _HOOK_RUNS.to_json(run)
+
+
+def serialize_inbox_item(principal: Principal, row: InboxRow) -> JsonObject:
+    """Return an item of the inbox, with what the caller may do about it."""
+    return INBOX_ITEMS.to_json(row, may=list(allowed_actions(principal, row.kind)))
+
+
+def inbox_counts(counts: Mapping[str, int]) -> model.InboxCounts:
+    """Return how much waits of each kind, and in all."""
+    return model.InboxCounts(total=sum(counts.values()), **counts)
 
 
 def serialize_skipped_tick(principal: Principal, done: SkippedTick, now_ms: int) -> JsonObject:

@@ -25,6 +25,7 @@ from wakeful.service.admin.doctor import Doctor
 from wakeful.service.admin.evolution import Evolution
 from wakeful.service.admin.evolution_jobs import EvolutionJobs
 from wakeful.service.admin.figures import Attention, Figures
+from wakeful.service.admin.inbox import InboxService
 from wakeful.service.admin.incidents import IncidentService
 from wakeful.service.admin.limits import Budgets, QuotaService
 from wakeful.service.admin.peaks import PeakService, WeekCache
@@ -243,7 +244,7 @@ class AuthArea:
 class AdminArea:
     """What operators read and set: load, cost, incidents, suggestions, audit, quotas, status."""
 
-    def __init__(self, shared: Shared, jobs: JobService) -> None:
+    def __init__(self, shared: Shared, jobs: JobService, runs: RunService) -> None:
         store, accounts, settings = shared.store, shared.accounts, shared.settings
         self.budgets = shared.budgets
         self.peaks = PeakService(store, accounts, shared.weeks)
@@ -256,6 +257,7 @@ class AdminArea:
         self.workflows = WorkflowService(store, accounts)
         self.incidents = IncidentService(store, accounts)
         self.suggestions = SuggestionService(store, accounts, jobs)
+        self.inbox = InboxService(store, accounts, jobs, runs, self.suggestions, self.incidents)
         self.evolution = Evolution(store, shared.launchers, self.suggestions)
         self.status = Status(store, accounts)
         queue, celery = shared.launchers.launcher("queue"), shared.launchers.launcher("celery")
@@ -301,7 +303,7 @@ class Services:
         self.jobs = JobArea(shared, self.runs)
         self.agents = AgentArea(shared)
         self.auth = AuthArea(shared)
-        self.admin = AdminArea(shared, self.jobs)
+        self.admin = AdminArea(shared, self.jobs, self.runs)
         self.rights = RightsReader(store, self.accounts, shared.origins, shared.target_policy)
         self.search = SearchService(store, self.jobs, self.runs)
         self.idempotency = IdempotencyService(store, keyring)

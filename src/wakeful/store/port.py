@@ -73,6 +73,7 @@ from wakeful.store.sql.deliveries import SqlDeliveries
 from wakeful.store.sql.executors import SqlExecutors
 from wakeful.store.sql.figures import SqlFigures, SqlLive
 from wakeful.store.sql.hooks import SqlHooks
+from wakeful.store.sql.inbox import SqlInbox
 from wakeful.store.sql.incidents import SqlIncidents
 from wakeful.store.sql.instances import SqlInstances
 from wakeful.store.sql.jobs_and_runs import SqlJobsAndRuns
@@ -103,6 +104,7 @@ class Store(
     SqlIncidents,
     SqlVerifications,
     SqlSuggestions,
+    SqlInbox,
     SqlHooks,
     SqlSubscriptions,
     SqlAdmin,

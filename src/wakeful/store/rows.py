@@ -441,6 +441,7 @@ class RunFilter(NamedTuple):
     workspace: str
     agent: str | None = None
     job_id: str | None = None
+    #: some of `wakeful.run.run.LISTED_STATES`
     states: tuple[str, ...] = ()
     trigger: str | None = None
     dead: bool = False

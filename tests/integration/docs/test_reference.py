@@ -51,6 +51,8 @@ _PARTS = {
     "/keys/{key}": "/keys/{key_id}",
     "/sessions/{web_session}": "/sessions/{session_id}",
     "/incidents/{incident}": "/incidents/{incident_id}",
+    "/inbox/incident:{incident}": "/inbox/{item_id}",
+    "/inbox/verification:{run}": "/inbox/{item_id}",
     "/suggestions/{suggestion}": "/suggestions/{suggestion_id}",
     "/invoices/1": "/{workflow_id}/{version}",
     "/channels/log": "/channels/{channel}",
@@ -321,7 +323,9 @@ def test_every_name_of_the_package_is_in_the_table():
     assert documented == set(wakeful.__all__)
 
 
-@pytest.mark.parametrize("kind", [wakeful.JobsApi, wakeful.RunsApi, wakeful.AgentsApi, wakeful.IncidentsApi])
+@pytest.mark.parametrize(
+    "kind", [wakeful.JobsApi, wakeful.RunsApi, wakeful.AgentsApi, wakeful.IncidentsApi, wakeful.InboxApi]
+)
 def test_every_method_is_in_the_table(kind: type):
     tables = rows("reference/python.md", "Jobs, runs and agents")
     documented = {name for cells in tables for name in re.findall(r"`(\w+)\(", cells[0])}

@@ -36,7 +36,7 @@ BODIES = {
 }
 #: the fields that hold lists
 LISTS = (
-    "jobs", "runs", "agents", "keys", "quotas", "entries", "incidents", "suggestions", "sessions",
+    "jobs", "runs", "agents", "keys", "quotas", "entries", "incidents", "suggestions", "items", "sessions",
     "instances", "revisions", "deadLetters", "replayed", "discarded", "renewed", "lost", "released",
     "settings", "warnings", "errors", "channels", "workers",
 )  # fmt: skip
@@ -50,7 +50,7 @@ GIVEN: dict[str, Any] = {
     "output": "x", "runs": [], "jobs": [], "documents": [{"name": "x"}],
 }  # fmt: skip
 PARTS = (
-    "jobs", "runs", "agents", "incidents", "suggestions", "keys", "audit", "quotas", "workflows",
+    "jobs", "runs", "agents", "incidents", "suggestions", "inbox", "keys", "audit", "quotas", "workflows",
 )  # fmt: skip
 
 

@@ -28,6 +28,8 @@ TEXTS = {
     "trigger": ["schedule", "hook"],
     "delivery": ["pending"],
     "status": ["active"],
+    "kind": ["approval"],
+    "action": ["approve"],
 }
 VALUES: dict[Any, st.SearchStrategy[Any]] = {
     str: st.text(max_size=5),
@@ -64,7 +66,9 @@ def rows(codec: RowCodec[Any, Any]) -> st.SearchStrategy[Any]:
     return st.builds(codec._row, **{name: values(name) for name in hints})
 
 
-@pytest.mark.parametrize("name", sorted(CODECS.keys() - {"SUGGESTIONS", "JOB_STATE", "_JOB_FAILURES"}))
+@pytest.mark.parametrize(
+    "name", sorted(CODECS.keys() - {"INBOX_ITEMS", "SUGGESTIONS", "JOB_STATE", "_JOB_FAILURES"})
+)
 @given(data=st.data())
 def test_json_and_model_of_a_row_say_the_same(name: str, data: st.DataObject) -> None:
     codec = CODECS[name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
@@ -21,7 +21,7 @@ from wakeful.api.http.responses import (
 )
 from wakeful.errors import InvalidArgument
 from wakeful.model.codec import JsonObject
-from wakeful.run.run import RunState, TriggerName
+from wakeful.run.run import LISTED_STATES, TriggerName
 from wakeful.service.auth.access import Principal
 from wakeful.service.serializers import serialize_run
 from wakeful.service.services import Services
@@ -29,14 +29,12 @@ from wakeful.values.ids import is_id
 
 router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["runs"], dependencies=SECURED)
 
-_STATES: Final = [state.value for state in RunState]
-
 States = Annotated[
     list[str] | None,
     Query(
         alias="state",
         description=f"Only runs in one of these states, given several times or separated by commas: "
-        f"{', '.join(_STATES)}.",
+        f"{', '.join(LISTED_STATES)} (reported as done, the work not verified yet).",
     ),
 ]
 OfTrigger = Annotated[TriggerName | None, Query(description="Only runs with this trigger.")]
@@ -287,8 +285,8 @@ def created_run(content: JsonObject) -> Response:
 def _states(body: list[str] | None) -> tuple[str, ...]:
     states = tuple(state.strip() for each in body or () for state in each.split(","))
     for state in states:
-        if state not in _STATES:
-            raise InvalidArgument(f"state: '{state[:64]}' is not one of {', '.join(_STATES)}")
+        if state not in LISTED_STATES:
+            raise InvalidArgument(f"state: '{state[:64]}' is not one of {', '.join(LISTED_STATES)}")
     return states
 
 

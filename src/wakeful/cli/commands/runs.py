@@ -55,7 +55,8 @@ def register(app: typer.Typer) -> None:
             ),
         ] = None,
         state: Annotated[
-            list[str] | None, typer.Option("--state", help="only runs in this state; repeatable")
+            list[str] | None,
+            typer.Option("--state", help="only runs in this state, also verifying; repeatable"),
         ] = None,
         instance: Annotated[
             str | None, typer.Option("--instance", help="only of this instance of --agent (default: default)")

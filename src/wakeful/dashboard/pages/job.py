@@ -15,7 +15,7 @@ from wakeful.dashboard.run_items import RunItem, bar_title, run_items
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import JobRecord
 from wakeful.job.target_kinds import find_kind
-from wakeful.run.run import RunState
+from wakeful.run.run import LISTED_STATES
 from wakeful.service.jobs.job_details import CHARTED
 from wakeful.service.jobs.job_snippets import minimal, write_texts
 from wakeful.service.jobs.revision_rules import document_of
@@ -29,7 +29,6 @@ _RUNS: Final = 20
 _TICKS: Final = 8
 _AUDITED: Final = 10
 _DAYS: Final = ("30", "90")
-_STATES: Final = tuple(state.value for state in RunState)
 DAY_MS: Final = 86_400_000
 #: How many runs a chart shows.
 SLOTS: Final = 60
@@ -86,8 +85,8 @@ async def _overview(page: PageRequest, job: JobRecord) -> dict[str, Any]:
 async def _runs(page: PageRequest, job: JobRecord) -> dict[str, Any]:
     """Return the list of its runs."""
     state = page.query.get("state")
-    if state is not None and state not in _STATES:
-        raise InvalidArgument(f"state: '{state[:64]}' is not one of {', '.join(_STATES)}")
+    if state is not None and state not in LISTED_STATES:
+        raise InvalidArgument(f"state: '{state[:64]}' is not one of {', '.join(LISTED_STATES)}")
     search = RunSearch(job.agent, job.id, () if state is None else (state,))
     found = await page.services.runs.finder.search(
         page.principal, page.workspace, search, before=page.query.get("cursor"), limit=_RUNS
@@ -106,7 +105,7 @@ async def _rest(page: PageRequest, job: JobRecord) -> dict[str, Any]:
     defaults = services.accounts.defaults
     enabled = {**document, "enabled": job.enabled}
     return {
-        "states": [("", "All states"), *((each, STATES[each]) for each in _STATES)],
+        "states": [("", "All states"), *((each, STATES[each]) for each in LISTED_STATES)],
         "ticks": tick_items(_ticks(job), _tz(job), page.now_ms),
         "chain": await services.jobs.details.chain(job),
         "definition": minimal(document, defaults),

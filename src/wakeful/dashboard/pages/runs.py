@@ -11,7 +11,7 @@ from wakeful.dashboard.context import PageDep, PageRequest, page_router
 from wakeful.dashboard.formats import STATES, TRIGGERS
 from wakeful.dashboard.run_items import run_item, run_items, timeline
 from wakeful.errors import InvalidArgument, WakefulError
-from wakeful.run.run import RunState
+from wakeful.run.run import LISTED_STATES
 from wakeful.service.rights import Rights
 from wakeful.service.runs.run_details import CONSIDERED, RunDetails, RunSearch, RunsFound
 from wakeful.values.ids import is_id
@@ -21,7 +21,6 @@ router = page_router()
 
 #: How many runs a page shows.
 SHOWN: Final = 50
-_STATES: Final = tuple(state.value for state in RunState)
 #: A choice beside the states: runs that wait for a person to confirm their work.
 _TO_CONFIRM: Final = "to-confirm"
 #: The periods that can be chosen, in hours.
@@ -56,7 +55,7 @@ async def runs(page: PageDep) -> Response:
         complete=found.complete,
         considered=CONSIDERED,
         filtered=any(name in page.query for name in _FILTERS),
-        states=[("", "All states"), *((state, STATES[state]) for state in (*_STATES, _TO_CONFIRM))],
+        states=[("", "All states"), *((state, STATES[state]) for state in (*LISTED_STATES, _TO_CONFIRM))],
         triggers=[("", "All triggers"), *TRIGGERS.items()],
         periods=PERIODS,
     )
@@ -72,8 +71,8 @@ async def _search(page: PageRequest) -> RunSearch:
     if to_confirm:
         states = ()
     for state in states:
-        if state not in _STATES:
-            raise InvalidArgument(f"state: '{state[:64]}' is not one of {', '.join(_STATES)}")
+        if state not in LISTED_STATES:
+            raise InvalidArgument(f"state: '{state[:64]}' is not one of {', '.join(LISTED_STATES)}")
     trigger = query.get("trigger")
     if trigger is not None and trigger not in TRIGGERS:
         raise InvalidArgument(f"trigger: '{trigger[:64]}' is not one of {', '.join(TRIGGERS)}")

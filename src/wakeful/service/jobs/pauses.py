@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from wakeful.errors import FailedPrecondition, InvalidArgument
+from wakeful.errors import FailedPrecondition, InvalidArgument, PermissionDenied
 from wakeful.job.job import JobRecord
+from wakeful.job.self_scheduling import APPROVAL
 from wakeful.run.factory import tick_run
 from wakeful.run.job_transitions import SKIP_REASON, is_pausable, pause_job, resume_job, skip_tick
 from wakeful.run.planning import fire_ms
 from wakeful.schedule.schedules import At, parse_schedule
-from wakeful.service.auth.access import Principal
+from wakeful.service.auth.access import Principal, check_person
 from wakeful.service.auth.accounts import JobContext
 from wakeful.service.jobs.job_editor import JobEditor, agent_inactive, check_version
 from wakeful.service.jobs.job_query import no_job
+from wakeful.service.row_codec import instant
 from wakeful.store.job_changes import end_pause, missed_runs
 from wakeful.store.row_mapping import changed_row, job_from_row, view_of_new_run
 from wakeful.store.rows import JobChange, JobRow, RunFilter, RunView
@@ -76,6 +78,49 @@ class JobPauses(JobEditor):
             return await self.change_row(
                 principal, "job.resume", workspace, agent, name, checked, version, context.inherited
             )
+
+        return job_from_row(await self._accounts.with_context(workspace, agent, change))
+
+    async def decide_approval(
+        self,
+        principal: Principal,
+        workspace: str,
+        job_id: str,
+        approved: bool,
+        *,
+        note: object = None,
+        version: int | None = None,
+    ) -> JobRecord:
+        """Resume a job that waits for approval, or pause it; for people.
+
+        FailedPrecondition: it does not wait, or is at another version, so it is not what the person has seen.
+        """
+        text = read_note(note)
+        found = await self._store.job_by_id(job_id)
+        if found is None or found.workspace != workspace or principal.agent not in (None, found.agent):
+            raise no_job(job_id)
+        agent, action = found.agent, "job.resume" if approved else "job.pause"
+        check_person(principal, f"decide about job '{found.name}'")
+        if principal.role == "agent":
+            raise PermissionDenied(f"only a person can approve job '{found.name}'; ask an admin")
+
+        async def change(context: JobContext) -> JobRow:
+            def decide(row: JobRow) -> JobChange | None:
+                if row.disabled_reason != APPROVAL:
+                    state = "active" if row.enabled else f"disabled ({row.disabled_reason})"
+                    raise FailedPrecondition(
+                        f"job '{row.name}' does not wait for approval: it is {state} since "
+                        f"{instant(row.updated_ms)}"
+                    )
+                now_ms = self._clock.now_ms()
+                if approved:
+                    return resume_change(row, context, now_ms)
+                return JobChange(changed_row(row, pause_job(job_from_row(row), now_ms, text)))
+
+            return await self.change_row(
+                principal, action, workspace, agent, job_id, decide, version, context.inherited,
+                compact({"approved": approved, **({"note": text} if text else {})}),
+            )  # fmt: skip
 
         return job_from_row(await self._accounts.with_context(workspace, agent, change))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from wakeful.run.run import VERIFYING_STATE
 from wakeful.store.columns import reader, select_list
 from wakeful.store.rows import VERIFYING, AttemptView, DeadLetter, ReportedRun, RunFilter, RunView
 from wakeful.store.sql.driver import Row, SqlSession, Texts
@@ -70,11 +71,13 @@ OLDEST_LETTERS: Final = f"""{_LETTER} /*+ INDEXED BY runs_dead */ LEFT JOIN jobs
 _LIVE_ROWS: Final = """
     r.rowid IN (SELECT rowid FROM runs INDEXED BY runs_running WHERE state = 'running' UNION ALL
         SELECT rowid FROM runs INDEXED BY runs_waiting WHERE state IN ('pending', 'retrying'))"""
-_MANUAL: Final = Texts(
+#: whether a person verifies the work of the run of `v`
+IS_MANUAL: Final = Texts(
     sqlite="json_extract(v.verify, '$.kind') = 'manual'",
     postgresql="text_at(v.verify, '{kind}', NULL) = 'manual'",
 )
-_TO_CONFIRM: Final = """
+_ANY_KIND: Final = Texts(sqlite="true", postgresql="true")
+_VERIFIED: Final = """
     SELECT v.run_id FROM verifications v /*+ INDEXED BY verifications_of_workspace */
     WHERE v.workspace = $1 AND {0}
     UNION ALL
@@ -111,9 +114,13 @@ class _Conditions:
             self._texts.append(f"r.{column} {operator} {self.mark(value)}")
 
     def among(self, states: Sequence[str]) -> None:
-        """Add that a run is in one of these states; none does not filter."""
-        if states:
-            self._texts.append(f"r.state IN ({', '.join(map(self.mark, states))})")
+        """Add that a run is in one of these states, or is verified; none does not filter."""
+        stored = [state for state in states if state != VERIFYING_STATE]
+        either = [f"r.state IN ({', '.join(map(self.mark, stored))})"] if stored else []
+        if len(stored) < len(states):
+            either.append(f"({IS_VERIFIED})")
+        if either:
+            self._texts.append(f"({' OR '.join(either)})" if len(either) > 1 else either[0])
 
     def text(self, *more: str) -> str:
         """Return the conditions, joined, with more of them."""
@@ -126,11 +133,12 @@ def list_runs(only: RunFilter) -> tuple[Texts, list[Value]]:
     Newest first from the narrowest index there is: runs_of_job, runs_of_instance, runs_dead,
     runs_dead_of_agent, runs_unsuccessful_of_job, runs_unsuccessful, runs_of_agent (SQLite), or
     runs_of_workspace. Live runs are few among all that were, and are picked from their own indexes or table;
-    those to confirm, from verifications_of_workspace: those of the workspace, and those without one, which
-    replicas of schema 16 added.
+    those that are verified, from verifications_of_workspace: those of the workspace, and those without one,
+    which replicas of schema 16 added.
     """
     of_owner = only.job_id is None and only.instance_id is None
-    if only.dead and of_owner and not only.to_confirm:
+    verified = only.to_confirm or set(only.states) == {VERIFYING_STATE}
+    if only.dead and of_owner and not verified:
         return _list_dead_runs(only)
     found = _Conditions(only.workspace)
     found.add("r.workspace = $1")
@@ -144,16 +152,17 @@ def list_runs(only: RunFilter) -> tuple[Texts, list[Value]]:
     if only.dead:
         found.add("r.dead")
     unsuccessful = bool(only.states) and _UNSUCCESSFUL.issuperset(only.states) and not only.dead
-    live = bool(only.states) and _LIVE.issuperset(only.states) and of_owner and not only.to_confirm
+    live = bool(only.states) and _LIVE.issuperset(only.states) and of_owner and not verified
     # The conditions of the indexes: each of the runs without success has an error or a reason.
     lite = ["r.state IN ('failed', 'cancelled', 'skipped', 'missed')"] if unsuccessful else []
     great = ["(r.error IS NOT NULL OR r.reason IS NOT NULL)"] if unsuccessful else []
-    if only.to_confirm:
+    if verified:
         index = "NOT INDEXED"
         found.add(IS_VERIFIED)
-        of_runs = f"({_TO_CONFIRM.format(_MANUAL.sqlite)}) v CROSS JOIN runs w ON w.id = v.run_id"
+        kinds = IS_MANUAL if only.to_confirm else _ANY_KIND
+        of_runs = f"({_VERIFIED.format(kinds.sqlite)}) v CROSS JOIN runs w ON w.id = v.run_id"
         lite.append(f"r.rowid IN (SELECT w.rowid FROM {of_runs})")
-        great.append(f"r.id = ANY(ARRAY({_TO_CONFIRM.format(_MANUAL.postgresql)}))")
+        great.append(f"r.id = ANY(ARRAY({_VERIFIED.format(kinds.postgresql)}))")
     elif unsuccessful and only.instance_id is None:
         index = f"INDEXED BY runs_unsuccessful{'' if only.job_id is None else '_of_job'}"
     elif only.job_id is not None:

@@ -27,6 +27,7 @@ from wakeful.api.http.schemas.parts import (
 from wakeful.api.http.schemas.resources import schema_of_class
 from wakeful.service.admin.incidents import MAX_NOTE
 from wakeful.service.auth.keys import LATEST_EXPIRY_MS
+from wakeful.service.runs.runs import MAX_REASON
 
 SCHEMAS: Final[dict[str, Schema]] = {
     "Problem": response(
@@ -95,6 +96,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "Audit": page_of("entries", "Entry"),
     "Incidents": page_of("incidents", "Incident"),
     "Suggestions": page_of("suggestions", "Suggestion"),
+    "Inbox": response({**page_of("items", "InboxItem")["properties"], "counts": ref("InboxCounts")}),
+    "InboxDecisionDocument": request({"reason": or_null(text(MAX_REASON)), "version": or_null(WHOLE)}),
     "Acknowledgement": request({"note": or_null(text(MAX_NOTE))}),
     "Dag": {**OBJECT, "minProperties": 1, "description": "A workflow, as its executor reads it."},
     "Status": OBJECT,

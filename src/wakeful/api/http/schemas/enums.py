@@ -14,6 +14,7 @@ from wakeful.job.target_kinds import TARGET_KINDS
 from wakeful.model import DeliveryState
 from wakeful.model.reports import CheckState
 from wakeful.run.conversations import HistoryRole
+from wakeful.run.inbox import INBOX_KINDS
 from wakeful.run.incidents import INCIDENT_STATES
 from wakeful.run.instances import InstanceStatus
 from wakeful.run.run import RunState, TriggerName
@@ -38,6 +39,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "Trigger": one_of(*get_args(TriggerName)),
     "DeliveryState": one_of(*(state.value for state in DeliveryState)),
     "IncidentState": one_of(*INCIDENT_STATES),
+    "InboxKind": one_of(*INBOX_KINDS),
+    "InboxAction": one_of("approve", "reject"),
     "SuggestionStatus": one_of(*SUGGESTION_STATUSES),
     "SuggestionRule": one_of(*RULES),
     "EvolutionMode": one_of(OFF, SUGGEST),

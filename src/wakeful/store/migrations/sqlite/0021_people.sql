@@ -78,3 +78,11 @@ CREATE TABLE event_position (
     id       INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
     position INTEGER NOT NULL
 ) WITHOUT ROWID;
+
+-- What waits for a person, of each kind, in the order of the inbox.
+CREATE INDEX verifications_inbox ON verifications (workspace, at, run_id);
+CREATE INDEX jobs_inbox ON jobs (workspace, updated_at, id)
+    WHERE disabled_reason = 'approval' AND deleted_at IS NULL;
+CREATE INDEX suggestions_inbox ON suggestions (workspace, created_at, id) WHERE status = 'open';
+CREATE INDEX job_incidents_inbox ON job_incidents (workspace, opened_at, id)
+    WHERE closed_at IS NULL AND acknowledged_at IS NULL;

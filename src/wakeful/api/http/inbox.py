@@ -1,0 +1,136 @@
+"""The inbox over HTTP: list and count what waits for a person, approve and reject."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Annotated, Final, cast
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from wakeful.api.http.dependencies import (
+    SECURED,
+    CurrentPrincipal,
+    OptionalDocument,
+    ServicesDep,
+    refuse_unknown,
+)
+from wakeful.api.http.idempotency import Once
+from wakeful.api.http.paging import Cursor, Limit, OfAgent, page, read_cursor, split_words
+from wakeful.api.http.responses import BODY, JsonResponse, request_body, responses
+from wakeful.errors import InvalidArgument
+from wakeful.model.codec import to_json
+from wakeful.run.inbox import INBOX_KINDS, InboxAction
+from wakeful.service.auth.access import Principal
+from wakeful.service.serializers import INBOX_DECISIONS, inbox_counts, serialize_inbox_item
+from wakeful.service.services import Services
+
+router: Final = APIRouter(prefix="/api/workspaces/{workspace}/inbox", tags=["inbox"], dependencies=SECURED)
+
+Kinds = Annotated[
+    str | None,
+    Query(description=f"Only of these kinds, with commas: some of {', '.join(INBOX_KINDS)}."),
+]
+
+
+@router.get("", summary="List what waits for a person", responses=responses({200: "Inbox"}))
+async def list_inbox(
+    workspace: str,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    kind: Kinds = None,
+    agent: OfAgent = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Response:
+    """Runs to confirm, jobs to approve, open suggestions, new incidents. Newest first.
+
+    `counts` is how much waits of all kinds, also beyond the page.
+    """
+    kinds = split_words(kind)
+    scope = ["inbox", workspace, principal.agent, agent, sorted(kinds)]
+    after = cast("tuple[int, str]", tuple(read_cursor(cursor, scope, int, str))) if cursor else None
+    inbox = services.admin.inbox
+    found = await inbox.list(principal, workspace, kinds=kinds, agent=agent, after=after, limit=limit + 1)
+    shown, following = page(found, limit, scope, lambda row: row.position)
+    counts = await inbox.counts(principal, workspace, agent=agent)
+    return JsonResponse(
+        {
+            "items": [serialize_inbox_item(principal, row) for row in shown],
+            "cursor": following,
+            "counts": to_json(inbox_counts(counts)),
+        }
+    )
+
+
+@router.get("/counts", summary="Count what waits for a person", responses=responses({200: "InboxCounts"}))
+async def count_inbox(
+    workspace: str, services: ServicesDep, principal: CurrentPrincipal, agent: OfAgent = None
+) -> Response:
+    """Each kind is counted up to 1,000."""
+    counts = await services.admin.inbox.counts(principal, workspace, agent=agent)
+    return JsonResponse(to_json(inbox_counts(counts)))
+
+
+@router.post(
+    "/{item_id}/approve",
+    summary="Approve what waits",
+    responses=responses({200: "InboxDecision"}, *BODY, 409, headers=("Idempotency-Replayed",)),
+    openapi_extra=request_body("InboxDecisionDocument", {"version": 1}, required=False),
+)
+async def approve_item(
+    workspace: str,
+    item_id: str,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    once: Once,
+    body: OptionalDocument,
+) -> Response:
+    """Confirms the work of a run, resumes a job, applies a suggestion, or acknowledges an incident.
+
+    Requires one of the roles `deciders` of the item. 409: another person has decided, or it changed since.
+    """
+    return await _decide(workspace, item_id, services, principal, once, body, "approve")
+
+
+@router.post(
+    "/{item_id}/reject",
+    summary="Reject what waits",
+    responses=responses({200: "InboxDecision"}, *BODY, 409, headers=("Idempotency-Replayed",)),
+    openapi_extra=request_body("InboxDecisionDocument", {"reason": "the page is empty"}, required=False),
+)
+async def reject_item(
+    workspace: str,
+    item_id: str,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    once: Once,
+    body: OptionalDocument,
+) -> Response:
+    """Fails the attempt of a run, leaves a job paused, or dismisses a suggestion; not of incidents.
+
+    Requires one of the roles `deciders` of the item. 409: another person has decided, or it changed since.
+    """
+    return await _decide(workspace, item_id, services, principal, once, body, "reject")
+
+
+async def _decide(
+    workspace: str,
+    item_id: str,
+    services: Services,
+    principal: Principal,
+    once: Once,
+    body: Mapping[str, object],
+    action: InboxAction,
+) -> Response:
+    refuse_unknown(body, ("reason", "version"), "field")
+    reason, version = body.get("reason"), body.get("version")
+    if reason is not None and not isinstance(reason, str):
+        raise InvalidArgument("reason: write a text")
+    if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
+        raise InvalidArgument("version: write the whole number that the item has")
+    decide = partial(
+        services.admin.inbox.decide, principal, workspace, item_id, action, reason=reason, version=version
+    )
+    return await once.respond(decide, lambda done: JsonResponse(INBOX_DECISIONS.to_json(done)))

@@ -1,0 +1,72 @@
+"""The inbox of a workspace in this process; `wakeful.client.inbox` documents the methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from wakeful.app.home import Home, at_home
+from wakeful.client.inbox import Inbox as ClientInbox
+from wakeful.errors import InvalidArgument
+from wakeful.model import InboxCounts, InboxDecision, InboxItem, Page
+from wakeful.run.inbox import InboxAction
+from wakeful.service.admin.inbox import allowed_actions
+from wakeful.service.auth.access import LOCAL
+from wakeful.service.serializers import INBOX_DECISIONS, INBOX_ITEMS, inbox_counts
+from wakeful.service.services import Services
+
+
+@at_home
+class Inbox(ClientInbox):
+    """What waits for a person: `app.inbox`."""
+
+    def __init__(self, services: Services, workspace: str, home: Home | None = None) -> None:
+        self._services = services
+        self._home = home or Home()
+        self._workspace = workspace
+
+    async def list(
+        self,
+        *,
+        kinds: Iterable[str] = (),
+        agent: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[InboxItem]:
+        found = await self._services.admin.inbox.list(
+            LOCAL, self._workspace, kinds=list(kinds), agent=agent, after=_position(cursor), limit=limit + 1
+        )
+        items = [INBOX_ITEMS.to_model(row, may=allowed_actions(LOCAL, row.kind)) for row in found[:limit]]
+        if len(found) <= limit:
+            return Page(items)
+        since_ms, subject_id = found[limit - 1].position
+        return Page(items, f"{since_ms}.{subject_id}")
+
+    async def counts(self, *, agent: str | None = None) -> InboxCounts:
+        return inbox_counts(await self._services.admin.inbox.counts(LOCAL, self._workspace, agent=agent))
+
+    async def approve(
+        self, item_id: str, *, reason: str | None = None, version: int | None = None
+    ) -> InboxDecision:
+        return await self._decide(item_id, "approve", reason, version)
+
+    async def reject(
+        self, item_id: str, *, reason: str | None = None, version: int | None = None
+    ) -> InboxDecision:
+        return await self._decide(item_id, "reject", reason, version)
+
+    async def _decide(
+        self, item_id: str, action: InboxAction, reason: str | None, version: int | None
+    ) -> InboxDecision:
+        decided = await self._services.admin.inbox.decide(
+            LOCAL, self._workspace, item_id, action, reason=reason, version=version
+        )
+        return INBOX_DECISIONS.to_model(decided)
+
+
+def _position(cursor: str | None) -> tuple[int, str] | None:
+    if cursor is None:
+        return None
+    since_ms, _, subject_id = cursor.partition(".")
+    if not (since_ms.isascii() and since_ms.isdigit() and len(since_ms) < 16):
+        raise InvalidArgument("cursor: use that of the previous page, or leave it out")
+    return int(since_ms), subject_id

@@ -1,0 +1,234 @@
+"""The inbox from end to end: what each caller sees and may do, and decisions that meet each other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import SELDOM, on_one_store
+from tests.integration.service.runs.test_verified_runs import MANUAL, reported
+from tests.support.api_client import ApiClient, Reply
+from tests.support.suggestions import suggest
+from wakeful import AsyncClient, Client, FailedPrecondition, NotFound, PermissionDenied
+from wakeful.run.inbox import INBOX_KINDS
+from wakeful.service.auth.access import Principal
+
+WEEKLY: dict[str, Any] = {"schedule": SELDOM, "target": {"kind": "pull"}}
+ADA = "/agents/ada/jobs"
+
+
+@pytest.fixture
+async def ada(ask: ApiClient) -> ApiClient:
+    """A client with the key of the agent ada, whose jobs need approval."""
+    await ask("PUT", "/agents/ada", {"approval": "required", "evolution": "suggest"})
+    return await ask.new("agent", agent="ada")
+
+
+async def given_items(ask: ApiClient, ada: ApiClient) -> dict[str, str]:
+    """Make an item of each kind; those of `ada` are an approval and a suggestion. Returns the ids by kind."""
+    run_id = await reported(ask, "confirm", verify=MANUAL, maxAttempts=1)
+    job_id = (await ada("POST", ADA, {"name": "weekly", **WEEKLY})).body["id"]
+    await ask("POST", ADA, {"name": "slow", **WEEKLY})
+    suggestion_id = await suggest(ask.app.store, "ada", "slow")
+    failed = await ask("POST", "/agents/default/jobs", {"name": "broken", **WEEKLY, "maxAttempts": 1})
+    await ask("POST", "/agents/default/jobs/broken/run")
+    claimed = await ask("POST", "/runs/claim", {"worker": "w", "limit": 1, "waitMs": 20_000})
+    (run,) = claimed.body["runs"]
+    assert failed.body["id"] == run["jobId"]
+    over = await ask("POST", f"/runs/{run['id']}/complete", {"attempt": 1, "status": "failed", "error": "no"})
+    assert over.body["state"] == "failed"
+    (incident,) = (await ask("GET", "/incidents")).body["incidents"]
+    about = (run_id, job_id, suggestion_id, incident["id"])
+    return {kind: f"{kind}:{each}" for kind, each in zip(INBOX_KINDS, about, strict=True)}
+
+
+async def listed(ask: ApiClient, **query: Any) -> dict[str, dict[str, Any]]:
+    """Return the items by kind."""
+    reply = await ask("GET", "/inbox", **query)
+    assert reply.status == 200, reply.body
+    return {item["kind"]: item for item in reply.body["items"]}
+
+
+async def test_everyone_sees_what_they_may_and_what_they_may_do(ask: ApiClient, ada: ApiClient):
+    ids = await given_items(ask, ada)
+    found = await listed(ask)
+    assert {kind: item["id"] for kind, item in found.items()} == ids
+    assert found["verification"]["title"] == "Confirm the work of job 'confirm' of agent 'default'"
+    assert (found["verification"]["detail"], found["verification"]["version"]) == ("sent", 1)
+    assert found["verification"]["until"] > found["verification"]["since"]
+    assert found["incident"]["title"] == "Job 'broken' of agent 'default' fails: no"
+    assert found["suggestion"]["detail"].endswith("allow 1 minute.")
+    both = ["approve", "reject"]
+    assert [found[kind]["may"] for kind in INBOX_KINDS] == [both, both, both, ["approve"]]
+    assert found["approval"]["deciders"] == ["admin"]
+
+    member = await listed(await ask.new("member"))
+    assert [member[kind]["may"] for kind in INBOX_KINDS] == [both, [], [], ["approve"]]
+    own = await listed(ada)
+    assert {kind: item["may"] for kind, item in own.items()} == {"approval": [], "suggestion": []}
+    assert (await ada("GET", "/inbox/counts")).body == {
+        "total": 2, "verification": 0, "approval": 1, "suggestion": 1, "incident": 0,
+    }  # fmt: skip
+    assert (await ada("GET", "/inbox", agent="default")).status == 404
+    assert (await ask("GET", "/inbox", agent="nobody")).status == 404
+    assert (await ask("GET", "/inbox", kind="tasks")).status == 422
+    assert set(await listed(ask, agent="ada", kind="approval,incident")) == {"approval"}
+    for kind, item_id in ids.items():
+        for action in ("approve", "reject"):
+            refused = await ada("POST", f"/inbox/{item_id}/{action}")
+            no_way = (kind, action) == ("incident", "reject")
+            assert refused.status == (422 if no_way else 403 if kind in own else 404), kind
+
+    await ask("PUT", "/api/workspaces/acme", {})
+    other = await ask.new("admin", workspace="acme")
+    acme = "/api/workspaces/acme/inbox"
+    assert (await other("GET", "/inbox")).status == 404
+    assert (await other("GET", acme)).body["items"] == []
+    for item_id in ids.values():
+        assert (await other("POST", f"{acme}/{item_id}/approve")).status == 404
+        assert (await other("POST", f"/inbox/{item_id}/approve")).status == 404
+    for wrong in ("tasks:1", "approval:1", "approval", "verification:01980000-0000-7000-8000-000000000000"):
+        assert (await ask("POST", f"/inbox/{wrong}/approve")).status == 404
+    for body in ({"reason": 1}, {"version": "1"}, {"verified": True}, {"reason": "x" * 1_001}):
+        assert (await ask("POST", f"/inbox/{ids['approval']}/approve", body)).status in (400, 422), body
+    assert {kind: item["id"] for kind, item in (await listed(ask)).items()} == ids, "nothing was decided"
+
+
+async def test_pages_follow_each_other(ask: ApiClient, ada: ApiClient):
+    await given_items(ask, ada)
+    seen: list[str] = []
+    query: dict[str, Any] = {"limit": 1}
+    while query.get("cursor", "first"):
+        page = (await ask("GET", "/inbox", **query)).body
+        assert page["counts"]["total"] == 4
+        seen += [item["kind"] for item in page["items"]]
+        query["cursor"] = page["cursor"]
+    assert Counter(seen) == Counter(INBOX_KINDS)
+    async with AsyncClient(ask.url, ask.key) as client:
+        for own in (client, ask.app):
+            first = await own.inbox.list(limit=3)
+            rest = await own.inbox.list(limit=3, cursor=first.cursor)
+            assert [item.kind for item in (*first, *rest)] == seen
+            assert rest.cursor is None
+            assert (await own.inbox.counts(agent="ada")).total == 2
+
+
+STATES = {
+    "approve": ["succeeded", "active", "applied", "acknowledged"],
+    "reject": ["failed", "paused", "dismissed"],
+}
+
+
+@pytest.mark.parametrize("action", ["approve", "reject"])
+async def test_of_two_people_one_decides_and_the_other_is_told(ask: ApiClient, ada: ApiClient, action: str):
+    ids = await given_items(ask, ada)
+    people = [await ask.new("admin", name=name) for name in ("ann", "bea")]
+    kinds = INBOX_KINDS if action == "approve" else INBOX_KINDS[:3]
+    states = []
+    for kind in kinds:
+        replies: list[Reply] = await asyncio.gather(
+            *(person("POST", f"/inbox/{ids[kind]}/{action}") for person in people)
+        )
+        assert sorted(reply.status for reply in replies) == [200, 409], (kind, replies)
+        (won,) = (reply.body for reply in replies if reply.status == 200)
+        (lost,) = (reply for reply in replies if reply.status == 409)
+        assert (won["id"], won["kind"], won["action"]) == (ids[kind], kind, action)
+        assert lost.code == "failed-precondition"
+        states.append(won["state"])
+    assert states == STATES[action]
+    assert set(await listed(ask)) == (set() if action == "approve" else {"incident"})
+    entries = (await ask("GET", "/audit", limit=50)).body["entries"]
+    decided = Counter(entry["action"] for entry in entries)
+    expected = {
+        "approve": ("run.verify", "job.resume", "suggestion.apply", "incident.acknowledge"),
+        "reject": ("run.verify", "job.pause", "suggestion.dismiss"),
+    }
+    assert [decided[each] for each in expected[action]] == [1] * len(kinds)
+
+
+async def test_what_changed_since_is_not_decided(ask: ApiClient, ada: ApiClient):
+    ids = await given_items(ask, ada)
+    seen = await listed(ask)
+    edited = await ada("PATCH", f"{ADA}/weekly", {"message": "pay Mallory"})
+    assert edited.body["disabledReason"] == "approval"
+    stale = await ask("POST", f"/inbox/{ids['approval']}/approve", {"version": seen["approval"]["version"]})
+    assert (stale.status, stale.code) == (409, "failed-precondition")
+    now = (await listed(ask))["approval"]
+    assert now["version"] > seen["approval"]["version"]
+    assert now["since"] >= seen["approval"]["since"]
+    done = await ask("POST", f"/inbox/{ids['approval']}/approve", {"version": now["version"]})
+    assert (done.status, done.body["state"]) == (200, "active")
+    stale = await ask("POST", f"/inbox/{ids['verification']}/reject", {"version": 2})
+    assert (stale.status, stale.code) == (409, "failed-precondition")
+    assert (await ask("POST", f"/inbox/{ids['incident']}/reject")).status == 422
+
+
+async def test_what_is_gone_is_not_decided(ask: ApiClient, ada: ApiClient):
+    ids = await given_items(ask, ada)
+    await ask("DELETE", f"{ADA}/weekly")
+    await ask("DELETE", f"{ADA}/slow")
+    await ask("POST", f"/runs/{ids['verification'].partition(':')[2]}/stop")
+    await ask("DELETE", "/agents/default/jobs/broken")
+    found = {kind: (await ask("POST", f"/inbox/{item}/approve")).status for kind, item in ids.items()}
+    assert found == {"verification": 409, "approval": 404, "suggestion": 409, "incident": 409}
+    assert await listed(ask) == {}
+
+
+async def test_a_decision_that_meets_its_deadline_has_one_outcome(ask: ApiClient):
+    runs = [
+        await reported(
+            ask, f"job-{number}", verify={"kind": "manual", "timeoutMs": 20 + number}, maxAttempts=1
+        )
+        for number in range(8)
+    ]
+    replies = await asyncio.gather(*(ask("POST", f"/inbox/verification:{run}/approve") for run in runs))
+    for run_id, reply in zip(runs, replies, strict=True):
+        run = (await ask("GET", f"/runs/{run_id}")).body
+        if reply.status == 200:
+            assert (reply.body["state"], run["state"]) == ("succeeded", "succeeded")
+        else:
+            assert (reply.status, run["verifying"], run["reason"]) == (409, False, "unverified")
+    assert (await listed(ask)) == {} or set(await listed(ask)) == {"incident"}
+
+
+@on_one_store
+async def test_clients_and_programs_decide(ask: ApiClient, ada: ApiClient):
+    ids = await given_items(ask, ada)
+
+    def reject() -> str:
+        with Client(ask.url, ask.key) as client:
+            (item,) = client.inbox.list(kinds=["verification"])
+            assert client.inbox.counts().total == 4
+            done = client.inbox.reject(item.id, reason="the page is empty", version=item.version)
+            with pytest.raises(FailedPrecondition):
+                client.inbox.approve(item.id)
+            return done.state
+
+    assert await asyncio.to_thread(reject) == "failed"
+    done = await ask.app.inbox.approve(ids["approval"])
+    assert (done.kind, done.state) == ("approval", "active")
+    with pytest.raises(FailedPrecondition, match="does not wait for approval: it is active since"):
+        await ask.app.inbox.reject(ids["approval"])
+    with pytest.raises(NotFound, match="list the inbox"):
+        await ask.app.inbox.approve("nothing")
+    inbox = ask.app.services.admin.inbox
+    in_run = Principal("key:1", "admin", "default", run_id=ids["verification"].partition(":")[2])
+    (row,) = await inbox.list(in_run, "default", kinds=["suggestion"])
+    with pytest.raises(PermissionDenied, match="ask a person"):
+        await inbox.decide(in_run, "default", row.id, "approve")
+
+
+@on_one_store
+async def test_runs_that_are_verified_are_a_filter_of_every_list(ask: ApiClient):
+    run_id = await reported(ask, "a", verify=MANUAL)
+    for path in ("/runs", "/agents/default/runs", "/agents/default/jobs/a/runs"):
+        for state in ("verifying", "verifying,failed"):
+            found = (await ask("GET", path, state=state)).body["runs"]
+            assert [(run["id"], run["verifying"]) for run in found] == [(run_id, True)], path
+        assert (await ask("GET", path, state="checking")).status == 422
+    async with AsyncClient(ask.url, ask.key) as client:
+        for runs in (client.runs, ask.app.runs):
+            assert [run.id for run in await runs.list(states=["verifying"])] == [run_id]
