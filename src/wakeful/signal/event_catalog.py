@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
 from wakeful.errors import InvalidArgument, NotFound
@@ -56,6 +57,22 @@ class EventDefinition(NamedTuple):
         }
 
 
+_INCIDENT: Final = (
+    "incidentId", "job", "agent", "cause", "error", "state", "failedRuns", "openedAt", "runId",
+)  # fmt: skip
+
+
+def _changed(
+    name: str, description: str, payload: tuple[str, ...], filters: Mapping[str, str] | None = None
+) -> EventDefinition:
+    """Return an event of the changelog: each of its filters is a text."""
+    about = {"agent": "Only of this agent.", **({"job": "Only of this job."} if "job" in payload else {})}
+    arguments: dict[str, Json] = {
+        key: {**_TEXT, "description": text} for key, text in {**about, **(filters or {})}.items()
+    }
+    return EventDefinition(name, description, arguments, {field: {} for field in payload})
+
+
 EVENTS: Final[Mapping[str, EventDefinition]] = {
     event.name: event
     for event in (
@@ -82,8 +99,70 @@ EVENTS: Final[Mapping[str, EventDefinition]] = {
             },
             required=("schedule",),
         ),
+        _changed(
+            "run.finished",
+            "A run succeeded, failed, or ended without being started.",
+            (
+                "runId",
+                "job",
+                "agent",
+                "state",
+                "reason",
+                "trigger",
+                "scheduledAt",
+                "finishedAt",
+                "output",
+                "error",
+            ),
+            {
+                "state": "Only runs that ended so: succeeded, failed, cancelled, skipped or missed.",
+                "trigger": "Only runs that were started so, such as schedule or user.",
+                "label": "Only runs of jobs with this label: its name, or name=value.",
+            },
+        ),
+        _changed("incident.opened", "A job began to fail for a new cause.", _INCIDENT),
+        _changed("incident.recovered", "A job succeeded again after an incident.", _INCIDENT),
+        _changed(
+            "approval.requested",
+            "A job that an agent made waits for the approval of a person.",
+            ("jobId", "job", "agent"),
+        ),
+        _changed(
+            "verification.requested",
+            "The work of a run waits for a person to confirm it.",
+            ("runId", "job", "agent", "output"),
+        ),
+        _changed("job.changed", "A job was created, changed or deleted.", ("jobId", "job", "agent")),
+        _changed(
+            "signal.emitted",
+            "An agent emitted a signal.",
+            ("type", "id", "runId", "job", "agent", "instance"),
+            {"type": "Only signals of this type; * stands for any characters, as in report.*"},
+        ),
+        _changed("budget.exhausted", "A budget of the day was used up.", ("agent", "jobId", "cap", "most")),
     )
 }
+
+
+def passes(filters: Mapping[str, Json], data: Mapping[str, Json]) -> bool:
+    """Return whether an event with this payload passes the filters of a subscription.
+
+    >>> finished = {"job": "digest", "state": "failed", "labels": {"team": "ops"}}
+    >>> passes({"state": "failed", "label": "team=ops"}, finished), passes({"label": "team=dev"}, finished)
+    (True, False)
+    >>> passes({"type": "report.*"}, {"type": "report.done"}), passes({"label": "team"}, finished)
+    (True, True)
+    """
+    return all(_passes(name, str(value), data) for name, value in filters.items())
+
+
+def _passes(name: str, wanted: str, data: Mapping[str, Json]) -> bool:
+    if name == "label":
+        labels, (key, equals, value) = data.get("labels"), wanted.partition("=")
+        return isinstance(labels, dict) and key in labels and (not equals or labels[key] == value)
+    if name == "type":
+        return fnmatchcase(str(data.get("type")), wanted)
+    return data.get(name) == wanted
 
 
 def find_event(name: object) -> EventDefinition:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
+from uuid import UUID
 
 from wakeful.logs import get_logger
 from wakeful.run.incidents import Incident, IncidentEvent
@@ -19,7 +20,7 @@ from wakeful.store.audit import AuditEntry
 
 Kind = (
     Literal["run.started", "run.finished", "run.retrying", "job.changed", "signal.emitted"]
-    | Literal["suggestion.changed"]
+    | Literal["suggestion.changed", "verification.requested", "budget.exhausted"]
     | IncidentEvent
 )
 #: The kind of rows of runs that are over.
@@ -28,6 +29,10 @@ FINISHED: Final = "run.finished"
 RETRYING: Final = "run.retrying"
 #: The kind of rows of suggestions.
 SUGGESTION: Final = "suggestion.changed"
+#: The kinds of rows of runs that wait for a person to verify them, and of caps that are reached (`block_id`).
+#: Only the events of MCP have them.
+VERIFICATION_REQUESTED: Final = "verification.requested"
+BUDGET_EXHAUSTED: Final = "budget.exhausted"
 #: The topics for runs that may start: in workers, and in executors that claim them. Text order matters to
 #: statements that return one of them: the first is the greater one.
 RUNS: Final = "runs"
@@ -142,6 +147,10 @@ class TransactionEvents:
         """Record that signals of these runs went out (`RunView.emitted`)."""
         self._note("signal.emitted", run_ids)
 
+    def record_fact(self, kind: Literal["verification.requested", "budget.exhausted"], item: str) -> None:
+        """Record something else that happened."""
+        self._note(kind, [item])
+
     def record_incident(self, incident: Incident, kinds: Iterable[IncidentEvent]) -> None:
         """Record what happened to this incident."""
         for kind in kinds:
@@ -171,6 +180,12 @@ class TransactionEvents:
                 page = items[start : start + PAGE]
                 rows.append((kind, len(page), "\n".join(page)))
         return rows
+
+
+def block_id(day: int, workspace: str, agent: str, job: str, cap: str) -> str:
+    """Return what names a reached cap in the changelog. It has the form of an id, as all items have."""
+    names = "\n".join((str(day), workspace, agent, job, cap))
+    return str(UUID(bytes=hashlib.sha256(names.encode()).digest()[:16]))
 
 
 #: The topic that says that a claim is over begins so.

@@ -7,7 +7,6 @@ ended, refused by its callback, or expires; it never outlives the key that made 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -88,8 +87,9 @@ class Subscriptions:
         """Subscribe to an event, or refresh the same subscription. Its callback is verified first."""
         event = find_event(request.name)
         arguments = check_arguments(event, request.arguments)
-        agent = agent or principal.agent or WORKSPACE_AGENT
+        scope, agent = agent or principal.agent, agent or principal.agent or WORKSPACE_AGENT
         await self._authorize(principal, workspace, agent, event)
+        filters = await self.filters(principal, workspace, scope, event, arguments)
         url, secret = self._read_delivery(event, request.delivery)
         context = await self._accounts.context(workspace, agent)
         self._target_policy.check(principal, Work(target={"kind": "webhook", "url": url}), context)
@@ -104,7 +104,7 @@ class Subscriptions:
             agent,
             principal.actor,
             event.name,
-            compact(arguments, sort=True),
+            compact(filters, sort=True),
             url,
             job.id,
             0,
@@ -119,6 +119,21 @@ class Subscriptions:
 
         sealed = self._keyring.seal(secret)
         return await self._store.subscribe(row, job_to_row(job, sealed), entries, self._allowance)
+
+    async def filters(
+        self,
+        principal: Principal,
+        workspace: str,
+        scope: str | None,
+        event: EventDefinition,
+        arguments: Mapping[str, Json],
+    ) -> dict[str, Json]:
+        """Return what the events of a subscription have to match: also the agent of its key or address."""
+        agent = arguments.get("agent") or scope
+        if event.name == TICK or agent is None:
+            return dict(arguments)
+        await self._accounts.authorize(principal, "read", workspace, str(agent))
+        return {**arguments, "agent": agent}
 
     async def unsubscribe(
         self, principal: Principal, workspace: str, agent: str | None, request: SubscriptionRequest
@@ -235,9 +250,3 @@ def _job(
         updated_ms=now_ms,
         created_by=principal.creator,
     )
-
-
-def arguments_of(row: SubscriptionRow) -> dict[str, Json]:
-    """Return the arguments of a subscription."""
-    found: dict[str, Json] = json.loads(row.arguments)
-    return found

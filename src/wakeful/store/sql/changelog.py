@@ -21,7 +21,8 @@ LAST_CHANGE: Final = Texts(
     sqlite="SELECT coalesce(max(seq), 0) FROM changes", postgresql="SELECT last FROM changes_head"
 )
 #: the primary key, from its beginning up to the first that is neither old nor of a future that a wrong clock
-#: showed; rows whose runs are not counted yet stay (`store/sql/run_counts.py`)
+#: showed; rows whose runs are not counted yet or whose events are not
+#: runs yet stay (`store/sql/run_counts.py`, `store/sql/subscriptions.py`)
 PRUNE_CHANGES: Final = Texts(
     sqlite="""
     DELETE FROM changes WHERE seq IN (SELECT seq FROM changes ORDER BY seq LIMIT $2)
@@ -29,21 +30,30 @@ PRUNE_CHANGES: Final = Texts(
         SELECT min(seq) FROM (SELECT seq, at FROM changes ORDER BY seq LIMIT $2)
         WHERE at >= $1 AND at <= $3), seq + 1)
     AND seq < (SELECT max(seq) FROM changes)
-    AND seq <= coalesce((SELECT position FROM run_counts_position), seq)""",
+    AND seq <= coalesce((SELECT position FROM run_counts_position), seq)
+    AND seq <= coalesce((SELECT position FROM event_position), seq)""",
     postgresql="""
     WITH page AS MATERIALIZED (SELECT id, seq, at FROM changes ORDER BY id LIMIT $2),
     kept AS MATERIALIZED (SELECT min(id) AS id FROM page WHERE at >= $1 AND at <= $3)
     DELETE FROM changes WHERE id = ANY(ARRAY(
         SELECT page.id FROM page CROSS JOIN kept
         WHERE page.id < coalesce(kept.id, page.id + 1) AND seq < (SELECT last FROM changes_head)
-            AND seq <= coalesce((SELECT position FROM run_counts_position), seq)))""",
+            AND seq <= coalesce((SELECT position FROM run_counts_position), seq)
+            AND seq <= coalesce((SELECT position FROM event_position), seq)))""",
 )
 
 
-async def changes(session: SqlSession, after: int, limit: int) -> list[ChangeRow]:
+async def changes(
+    session: SqlSession, after: int, limit: int, finished_only: bool = False
+) -> list[ChangeRow]:
     """Return the rows of the changelog that hold a number above `after`."""
     return [
-        ChangeRow(first, FINISHED if kind == RETRYING else kind, at_ms, tuple(items.split("\n")))
+        ChangeRow(
+            first,
+            FINISHED if kind == RETRYING and not finished_only else kind,
+            at_ms,
+            tuple(items.split("\n")),
+        )
         for first, kind, at_ms, items in await session.rows(CHANGES, after, limit)
     ]
 
@@ -68,14 +78,15 @@ class SqlChangelog(SqlBase):
     async def _number_changes(self) -> None:
         """Number committed changes, in a database that does not number them when they are written."""
 
-    async def changes(self, after: int, limit: int = 20) -> list[ChangeRow]:
+    async def changes(self, after: int, limit: int = 20, *, finished_only: bool = False) -> list[ChangeRow]:
         """Return up to `limit` rows that hold a number above `after`, in order.
 
         The first may begin before it. If it begins later than `after + 1`, the rows between are pruned.
-        No rows: nothing has changed since, or `after` is not a number of this log.
+        No rows: nothing has changed since, or `after` is not a number of this log. With `finished_only`, rows
+        of attempts that ended before the last one are not of the kind `FINISHED`.
         """
         await self._number_changes()
-        return await self._read(changes, after, limit)
+        return await self._read(changes, after, limit, finished_only)
 
     async def last_change(self) -> int:
         """Return the number of the newest change; 0: there is none."""

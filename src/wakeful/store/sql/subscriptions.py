@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from wakeful.run.run import NewRun
 from wakeful.store.audit import AuditEntry, always
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import JobChange, JobRow
-from wakeful.store.sql.base import Recorded, SqlBase
+from wakeful.store.sql.base import Recorded
+from wakeful.store.sql.changelog import SqlChangelog
 from wakeful.store.sql.driver import SqlSession, Texts
 
 _COLUMNS: Final = (
@@ -52,6 +54,21 @@ WAITING_RUNS: Final = Texts(
     SELECT id FROM runs INDEXED BY runs_waiting WHERE job_id = $1 AND state IN ('pending', 'retrying')""",
     postgresql="SELECT run_id::text FROM live_runs WHERE job_id = $1 AND state IN ('pending', 'retrying')",
 )
+#: the primary key
+POSITION: Final = "SELECT position FROM event_position WHERE id = 1"
+#: the primary key; writes nothing if there is a row
+BEGIN_FEEDING: Final = "INSERT INTO event_position (id, position) VALUES (1, $1) ON CONFLICT DO NOTHING"
+#: the primary key. The replica that moves the position writes the runs
+MOVE_POSITION: Final = "UPDATE event_position SET position = $2 WHERE id = 1 AND position = $1"
+#: subscriptions_of_event: a range of it for each workspace and event
+SUBSCRIBERS: Final = f"""
+    SELECT {_COLUMNS.replace("job_id", "s.job_id::text").replace("position", "s.position")}
+    FROM unnest($1::text[], $2::text[]) w (in_workspace, named)
+    /*+ CROSS */ JOIN subscriptions s ON s.workspace = w.in_workspace AND s.event = w.named
+    WHERE s.ended_at IS NULL"""
+#: the primary key, once for each. A transaction that ends one waits, and then cancels its new runs
+HOLD: Final = """
+    SELECT id FROM subscriptions WHERE id = ANY($1::text[]) AND ended_at IS NULL ORDER BY id FOR SHARE"""
 #: subscriptions_ended: a range of it
 PRUNE: Final = "DELETE FROM subscriptions WHERE ended_at IS NOT NULL AND ended_at < $1"
 
@@ -109,6 +126,18 @@ async def expired(session: SqlSession, now_ms: int, limit: int) -> list[str]:
     return await session.column(EXPIRED, now_ms, limit)
 
 
+async def event_position(session: SqlSession) -> int | None:
+    """Return the number up to which changes are runs of subscriptions."""
+    found: int | None = await session.value(POSITION)
+    return found
+
+
+async def subscribers(session: SqlSession, wanted: Sequence[tuple[str, str]]) -> list[SubscriptionRow]:
+    """Return the active subscriptions to these events."""
+    rows = await session.rows(SUBSCRIBERS, *map(list, zip(*wanted, strict=True)))
+    return [SubscriptionRow(*row) for row in rows]
+
+
 async def prune(session: SqlSession, before_ms: int) -> int:
     """Delete subscriptions that ended before."""
     return await session.execute(PRUNE, before_ms)
@@ -123,7 +152,7 @@ async def _key_end(session: SqlSession, principal: str) -> int | None:
     return min(ends, default=None)
 
 
-class SqlSubscriptions(SqlBase):
+class SqlSubscriptions(SqlChangelog):
     """Subscriptions to MCP events."""
 
     async def subscription(self, subscription_id: str) -> SubscriptionRow | None:
@@ -155,23 +184,26 @@ class SqlSubscriptions(SqlBase):
     ) -> SubscriptionRow:
         """Add the subscription and its job, or refresh the active one of this id; return it.
 
-        A refreshed subscription keeps its job and its position, and gets the expiry and the secret. None
-        lasts longer than the key that subscribes. Quotas are charged as by `create_jobs`. Topic: `jobs`.
+        It gets the changes from now on. A refreshed one keeps its job and its position, and gets the expiry
+        and the secret. None lasts longer than the key that subscribes. Quotas are charged as by
+        `create_jobs`. Topic: `jobs`.
         """
-        now_ms = self.clock.now_ms()
+        now_ms, position = self.clock.now_ms(), await self.last_change()
 
         async def write(db: Any, events: TransactionEvents) -> SubscriptionRow:
             session = self._driver.session(db)
             await session.lock_name(f"subscription:{row.id}")
             key_end_ms = await _key_end(session, row.principal)
             ends = [ms for ms in (row.expires_ms, key_end_ms) if ms is not None]
-            new = row._replace(expires_ms=min(ends, default=None))
+            new = row._replace(position=position, expires_ms=min(ends, default=None))
             old = await subscription(session, row.id)
             if old is not None and old.is_active and await self._follow(db, events, old, job):
                 await session.execute(REFRESH, old.id, new.refreshed_ms, new.expires_ms)
                 return old._replace(refreshed_ms=new.refreshed_ms, expires_ms=new.expires_ms)
             await session.execute(DELETE_SUBSCRIPTION, row.id)
             await self._operations.jobs.create_jobs(db, events, now_ms, [job], allowance, None)
+            if job.timing is None:  # its events come from the changelog
+                await session.execute(BEGIN_FEEDING, new.position)
             await session.execute(ADD_SUBSCRIPTION, *new)
             return new
 
@@ -215,6 +247,33 @@ class SqlSubscriptions(SqlBase):
     async def expired_subscriptions(self, now_ms: int, limit: int) -> list[str]:
         """Return the ids of active subscriptions that have expired."""
         return await self._read(expired, now_ms, limit)
+
+    async def event_position(self) -> int | None:
+        """Return up to which change events are runs; None: nobody ever subscribed to changes."""
+        return await self._read(event_position)
+
+    async def subscribers(self, wanted: Sequence[tuple[str, str]]) -> list[SubscriptionRow]:
+        """Return the active subscriptions to these events, each a workspace and a name."""
+        return await self._read(subscribers, wanted)
+
+    async def feed(self, before: int, position: int, runs: Sequence[tuple[str, NewRun]]) -> bool:
+        """Move the position from `before`, and add the runs whose subscriptions (ids) are active.
+
+        False: the position is another one, and nothing is written. Changes after it are not pruned.
+        """
+        now_ms = self.clock.now_ms()
+
+        async def write(db: Any, events: TransactionEvents) -> bool:
+            session = self._driver.session(db)
+            if not await session.execute(MOVE_POSITION, before, position):
+                return False
+            held = set(await session.column(HOLD, sorted({identity for identity, _ in runs}))) if runs else ()
+            added = [run for identity, run in runs if identity in held]
+            if added:
+                await self._operations.insert_runs.insert_runs(db, events, now_ms, added)
+            return True
+
+        return await self._driver.write(write)
 
     async def prune_subscriptions(self, before_ms: int) -> int:
         """Delete subscriptions that ended before. Returns how many."""

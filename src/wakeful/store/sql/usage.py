@@ -11,7 +11,7 @@ from typing import Final
 from wakeful.document.guards import MOST_COST
 from wakeful.job.start_rules import BudgetOwner
 from wakeful.run.usage import MOST_TOKENS, OwnerUsage, Spent, budget_changes, incident_details, utc_day
-from wakeful.store.changelog import TransactionEvents
+from wakeful.store.changelog import BUDGET_EXHAUSTED, TransactionEvents, block_id
 from wakeful.store.internal_jobs import ALERT_JOBS
 from wakeful.store.sql.driver import SqlSession
 from wakeful.store.sql.incidents import HAS_ALERTS
@@ -139,7 +139,7 @@ async def update_blocks(
         events.publish("budget_blocks")
         if change.most is None:
             await session.execute(DELETE_BLOCK, day, *change.owner, change.cap)
-        elif await session.execute(
-            ADD_BLOCK, day, *change.owner, change.cap, change.most
-        ) and await session.execute(CAP_REACHED, now_ms, *change.owner, incident_details(change)):
-            events.publish("incidents")
+        elif await session.execute(ADD_BLOCK, day, *change.owner, change.cap, change.most):
+            events.record_fact(BUDGET_EXHAUSTED, block_id(day, *change.owner, change.cap))
+            if await session.execute(CAP_REACHED, now_ms, *change.owner, incident_details(change)):
+                events.publish("incidents")

@@ -13,14 +13,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from wakeful.document.guards import MANUAL
 from wakeful.job.start_rules import Capabilities
 from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
 from wakeful.store.audit import AuditEntry
-from wakeful.store.changelog import TransactionEvents
+from wakeful.store.changelog import VERIFICATION_REQUESTED, TransactionEvents
 from wakeful.store.rows import VERIFYING, RunView, TakenRun
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.sql.driver import SqlSession
@@ -119,6 +121,9 @@ async def write_reports(
         )  # fmt: skip
         await session.execute_many(MARK, [(each.run_id,) for each, _ in awaiting])
         events.publish("verifications")
+        for each, verification in awaiting:
+            if json.loads(verification.verify).get("kind") == MANUAL:
+                events.record_fact(VERIFICATION_REQUESTED, each.run_id)
 
 
 class _Due(NamedTuple):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from tests.integration.conftest import NewApp, on_one_store
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import ApiClient, served
 from tests.support.receiver import Receiver
 from tests.support.waiting import eventually
+from wakeful import Wakeful
 from wakeful.launch.secrets import format_secret, is_signed
 from wakeful.values.clock import SystemClock
 
@@ -192,3 +194,52 @@ async def test_private_callbacks_are_refused(new_app: NewApp, receiver: Receiver
             answer = await subscriber.call("events/subscribe", **subscriber.tick(delivery=delivery))
             assert answer["error"]["code"] == -32602
         assert receiver.bodies == []
+
+
+async def test_what_happens_to_runs_is_delivered_in_order_while_the_callback_fails(
+    subscriber: Subscriber,
+) -> None:
+    app = subscriber.client.app
+
+    @app.function()
+    async def work(fails: bool) -> str:
+        if fails:
+            raise ValueError("the disk is full")
+        return "done"
+
+    for name, label in (("one", "ops"), ("two", "dev")):
+        await app.jobs.create(
+            name,
+            schedule=SELDOM,
+            target={"kind": "function", "name": "work", "arguments": True},
+            labels={"team": label},
+            max_attempts=1,
+        )
+
+    delivery = subscriber.tick()["delivery"]
+    for event, arguments in (
+        ("run.finished", {"label": "team=ops"}),
+        ("incident.opened", {"agent": "default"}),
+        ("incident.recovered", {}),
+    ):
+        await subscriber.result("events/subscribe", name=event, arguments=arguments, delivery=delivery)
+    subscriber.status = 503
+    ids: list[str] = []
+    for name, fails in (("one", True), ("two", False), ("one", False), ("one", False)):
+        run = await app.jobs.run(name, payload={"fails": fails})
+        assert run is not None
+        if name == "one":
+            ids.append(run.id)
+        await eventually(partial(_is_over, app, run.id))
+    subscriber.status = 200
+    await eventually(lambda: len(subscriber.events) >= 5)
+    finished = [event["data"] for event in subscriber.events if event["name"] == "run.finished"]
+    assert [data["runId"] for data in finished] == ids
+    assert [data["state"] for data in finished] == ["failed", "succeeded", "succeeded"]
+    others = [event["name"] for event in subscriber.events if event["name"] != "run.finished"]
+    assert sorted(others) == ["incident.opened", "incident.recovered"]
+    assert len({event["eventId"] for event in subscriber.events}) == 5
+
+
+async def _is_over(app: Wakeful, run_id: str) -> bool:
+    return (await app.runs.get(run_id)).finished_at is not None

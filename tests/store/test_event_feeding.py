@@ -1,0 +1,149 @@
+"""The event feeder: every event becomes one run per subscription, in order, whatever replicas do."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from random import Random
+
+import pytest
+
+from tests.store.test_signal_outcomes import _running as running_signal
+from tests.store.test_verifications import report
+from tests.support.factories import NOW, FalseClock, alone, asked, asleep, ended, given_held, held
+from tests.support.instances import done
+from wakeful.engine.event_facts import read_facts
+from wakeful.engine.event_feeder import EventFeeder, deliveries
+from wakeful.run.run import NewRun
+from wakeful.signal.event_catalog import EVENTS, job_name
+from wakeful.signal.mcp_events import subscription_id
+from wakeful.store.port import Store
+from wakeful.store.rows import JobRow, RunFilter
+from wakeful.store.sql.subscriptions import SubscriptionRow
+from wakeful.values.ids import new_id
+
+
+async def _subscribe(store: Store, event: str, arguments: str, number: int) -> SubscriptionRow:
+    url = f"https://a.example/{number}"
+    identity = subscription_id("key:1", url, event, {})
+    job = asleep(job_name(identity))._replace(timing=None)
+    row = SubscriptionRow(identity, "default", "default", "key:1", event, arguments, url, job.id, 0, NOW, NOW)
+    return await store.subscribe(row, job, lambda written: [])
+
+
+async def _delivered(store: Store, row: SubscriptionRow) -> list[dict[str, str]]:
+    runs = await store.runs(RunFilter("default", None, row.job_id, limit=1_000))
+    events = [json.loads(run.payload or "") for run in sorted(runs, key=lambda run: run.id)]
+    assert {run.trigger for run in runs} <= {"event"}
+    return events
+
+
+class _Feeder:
+    """A replica that stops between two statements, and goes on later."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.pending: tuple[int, int, list[tuple[str, NewRun]]] | None = None
+
+    async def read(self, limit: int) -> None:
+        before = await self.store.event_position()
+        rows = [] if before is None else await self.store.changes(before, limit, finished_only=True)
+        if before is None or not rows:
+            return
+        facts = await read_facts(self.store, rows, before)
+        wanted = sorted({(fact.workspace, fact.name) for fact in facts})
+        subscribers = await self.store.subscribers(wanted) if wanted else []
+        runs = [each for fact in facts for each in deliveries(fact, subscribers, self.store.clock.now_ms())]
+        self.pending = before, rows[-1].last, runs
+
+    async def write(self) -> None:
+        if self.pending is not None:
+            await self.store.feed(*self.pending)
+            self.pending = None
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_events_are_fed_once_and_in_order_by_replicas_that_stop(
+    store: Store, clock: FalseClock, seed: int
+) -> None:
+    random = Random(seed)
+    feeders = [_Feeder(store), _Feeder(store), _Feeder(store)]
+    jobs: list[JobRow] = [asleep(f"job-{number}") for number in range(3)]
+    await store.create_jobs(jobs)
+    expected: dict[str, list[str]] = defaultdict(list)
+    active: list[SubscriptionRow] = []
+    made: list[SubscriptionRow] = []
+    for _ in range(60):
+        clock.ms += random.randrange(3)
+        match random.randrange(8):
+            case 0:
+                arguments = random.choice(["{}", '{"job":"job-1"}', '{"state":"failed"}'])
+                active.append(await _subscribe(store, "run.finished", arguments, len(made)))
+                made.append(active[-1])
+            case 1 if active and random.random() < 0.4:
+                gone = active.pop(random.randrange(len(active)))
+                await store.end_subscription(gone.id, "unsubscribed")
+            case 2 | 3 | 4:
+                job = random.choice(jobs)
+                run = held(asked(job, clock.ms, id=new_id(clock.ms)))
+                await store.add_runs([run])
+                outcome = ended(run, random.choice(["succeeded", "failed"]))
+                await store.finish("w1", [outcome], alone)
+                for row in active:
+                    wanted = json.loads(row.arguments)
+                    if wanted.get("job", job.name) == job.name and (
+                        wanted.get("state", outcome.state) == outcome.state
+                    ):
+                        expected[row.id].append(run.id)
+            case 5:
+                random.choice(feeders).pending = None  # it is killed
+            case _:
+                feeder = random.choice(feeders)
+                await (feeder.write() if feeder.pending else feeder.read(random.randrange(1, 5)))
+        before = await store.event_position()
+        assert (before is None) == (not made)
+    loop = EventFeeder(store, store.clock, max_sleep_ms=100)
+    while (await loop.step() or 0) == clock.ms:
+        pass
+    for row in active:
+        events = await _delivered(store, row)
+        assert [event["data"]["runId"] for event in events] == expected[row.id]  # type: ignore[index]
+        cursors = [int(event["cursor"]) for event in events]
+        assert cursors == sorted(set(cursors))
+    for row in made:
+        events = await _delivered(store, row)
+        found = [event["data"]["runId"] for event in events]  # type: ignore[index]
+        assert found == expected[row.id][: len(found)]
+
+
+async def test_each_kind_of_fact_is_an_event_with_the_declared_fields(store: Store) -> None:
+    waiting = asleep("waiting", enabled=False, disabled_reason="approval", next_ms=None, wake_ms=None)
+    capped = asleep("capped")._replace(work='{"budget":{"tokensPerDay":10},"target":{"kind":"pull"}}')
+    await store.create_jobs([waiting, capped])
+    spent, failed = (held(asked(capped, NOW, id=new_id(NOW))) for _ in range(2))
+    await store.add_runs([spent, failed])
+    await store.finish("w1", [ended(spent, usage='{"tokens":10}')], alone)
+    await store.finish("w1", [ended(failed, "failed", error="the disk is full", reason="failed")], alone)
+    _, checked = await given_held(store)
+    await store.finish("w1", [report(checked, check='{"kind":"manual"}')], alone)
+    _, other = await given_held(store, name="other")
+    await store.finish("w1", [report(other)], alone)
+    instance = await running_signal(store)
+    emitted = '[{"type":"report.ready","data":{"pages":3}},{"type":"report.sent"}]'
+    await store.finish("w1", [done(instance, emitted=emitted)], alone)
+
+    facts = await read_facts(store, await store.changes(0, 1_000, finished_only=True), 0)
+    by_name: dict[str, list[dict[str, object]]] = defaultdict(list)
+    for fact in facts:
+        by_name[fact.name].append(dict(fact.data))
+        definition = EVENTS[fact.name]
+        assert set(fact.data) >= set(definition.payload), fact
+        assert fact.to_event().id == fact.to_event().id
+    assert by_name.keys() | {"schedule.tick", "incident.recovered"} == EVENTS.keys()
+    assert [data["job"] for data in by_name["approval.requested"]] == ["waiting"]
+    assert [data["runId"] for data in by_name["verification.requested"]] == [checked.id]
+    assert [(data["jobId"], data["most"]) for data in by_name["budget.exhausted"]] == [(capped.id, 10)]
+    assert [data["type"] for data in by_name["signal.emitted"]] == ["report.ready", "report.sent"]
+    assert len({fact.to_event().id for fact in facts}) == len(facts)
+    large = facts[0]._replace(data={"job": "a", "output": "x" * 300_000})
+    assert large.to_event().data == {"job": "a", "truncated": True}
