@@ -25,6 +25,7 @@ from wakeful.app.sync import SyncMethods
 from wakeful.app.tasks import Tasks
 from wakeful.deliver.deliverer import Deliverer
 from wakeful.engine.engine import Engine
+from wakeful.engine.event_subscriber import EventSubscriber
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.pinger import Pinger
 from wakeful.engine.tracing_setup import engine_tracing
@@ -50,7 +51,7 @@ class Assembly:
         tasks: dict[object, Task],
         home: Home,
     ) -> None:
-        settings = arguments.effective_settings()
+        settings = self._settings = arguments.effective_settings()
         self.store = arguments.store or store_at(settings.db)
         keyring = keyring_for(settings.secret_key, None if arguments.store else sqlite_path(settings.db))
         metrics = Metrics(settings.metrics_agents)
@@ -99,9 +100,26 @@ class Assembly:
                 self.store, services.agents.evolution_jobs, services.agents.repair_internal_jobs
             ),
             *self.agent_runtime.loops(),
+            *self._event_subscribers(),
             *self._pingers(),
         ]
         return Engine(self.store, self.launchers, self.config, metrics, loops, tracing)
+
+    def _event_subscribers(self) -> list[EventSubscriber]:
+        settings, services = self._settings, self.services
+        if not settings.event_servers:
+            return []
+        return [
+            EventSubscriber(
+                self.store,
+                self.store.clock,
+                settings.event_servers,
+                services.keyring,
+                settings.public_url,
+                services.jobs.events,
+                10 * self.config.tick_ms,
+            )
+        ]
 
     def _pingers(self) -> list[Pinger]:
         url, every_ms = self._ping

@@ -94,6 +94,9 @@ REASONS: Final[Mapping[str, str]] = {
     "content_filter": "a content filter stopped the answer",
     "answer_length": "the answer was cut at its greatest length",
     "max_steps": "too many rounds of tool calls",
+    "event_gap": "events of its MCP server were lost",
+    "event_ended": "its MCP server ended the subscription",
+    "event_refused": "its MCP server does not accept the subscription",
     "chat_key": "the key of the model's service is missing or not accepted",
 }
 

@@ -51,6 +51,7 @@ from wakeful.service.auth.web_sessions import WebSessions
 from wakeful.service.coalesced_events import CoalescedEvents
 from wakeful.service.event_stream import EventStream
 from wakeful.service.idempotency import IdempotencyService
+from wakeful.service.jobs.event_receiver import EventDeliveries
 from wakeful.service.jobs.job_details import JobDetailReader, JobOverviews
 from wakeful.service.jobs.job_editor import JobDependencies
 from wakeful.service.jobs.job_factory import JobFactory
@@ -153,6 +154,7 @@ class JobArea(JobService):
         super().__init__(dependencies)
         self._dependencies = dependencies
         self._metrics = shared.metrics
+        self.events = EventDeliveries(store, shared.keyring, shared.telemetry)
         self.previews = SchedulePreviews(store, accounts, shared.weeks)
         self.target_tests = TargetTests(dependencies, shared.executors, shared.replicas)
         self.texts = JobTexts(accounts)

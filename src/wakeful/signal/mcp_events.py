@@ -29,6 +29,11 @@ MAX_MESSAGE: Final = 256 * 1024
 #: The code of the error of a callback that cannot be verified, and the one of an event that does not exist.
 CALLBACK_ERROR: Final = -32015
 NOT_FOUND: Final = -32011
+#: The codes for a caller without the right, for a mode that an event does not have, and of JSON-RPC for a
+#: method that does not exist.
+FORBIDDEN: Final = -32012
+UNSUPPORTED: Final = -32014
+NO_METHOD: Final = -32601
 
 _MAX_ID: Final = 512
 
@@ -155,15 +160,79 @@ def read_event(value: object) -> McpEvent:
     if not isinstance(data, dict):
         raise InvalidArgument("'data' of an event is an object")
     timestamp = _text(value, "timestamp")
-    try:
-        at = datetime.fromisoformat(timestamp)
-    except ValueError:
-        at = None
-    if at is None or at.tzinfo is None:
+    if _instant(timestamp) is None:
         raise InvalidArgument("'timestamp' of an event is an instant in ISO 8601, with its offset")
     return McpEvent(
         _text(value, "eventId"), _text(value, "name"), timestamp, data, _optional_text(value, "cursor")
     )
+
+
+class Grant(NamedTuple):
+    """What a server answered to `events/subscribe`."""
+
+    id: str
+    #: when it must be renewed; None: it does not expire
+    refresh_before_ms: int | None
+    cursor: str | None
+    #: whether events after the cursor of the request are lost
+    truncated: bool
+
+
+class PolledEvents(NamedTuple):
+    """What a server answered to `events/poll`."""
+
+    events: tuple[McpEvent, ...]
+    cursor: str | None
+    truncated: bool
+    has_more: bool
+    next_poll_ms: int | None
+
+
+def read_grant(value: object) -> Grant:
+    """Return the result of `events/subscribe`. Raises InvalidArgument.
+
+    >>> read_grant({"id": "sub_1", "refreshBefore": "1970-01-01T00:01:00Z", "cursor": None})
+    Grant(id='sub_1', refresh_before_ms=60000, cursor=None, truncated=False)
+    """
+    if not isinstance(value, dict):
+        raise InvalidArgument("the result of events/subscribe is an object")
+    refresh_before = _optional_text(value, "refreshBefore")
+    refresh_ms = None
+    if refresh_before is not None:
+        at = _instant(refresh_before)
+        if at is None:
+            raise InvalidArgument("'refreshBefore' is an instant in ISO 8601, with its offset, or null")
+        refresh_ms = round(at.timestamp() * 1000)
+    return Grant(
+        _text(value, "id"), refresh_ms, _optional_text(value, "cursor"), value.get("truncated") is True
+    )
+
+
+def read_poll(value: object) -> PolledEvents:
+    """Return the result of `events/poll`. Raises InvalidArgument.
+
+    >>> read_poll({"events": [], "cursor": "7", "hasMore": False, "nextPollMs": 30000})[1:]
+    ('7', False, False, 30000)
+    """
+    found = value.get("events") if isinstance(value, dict) else None
+    if not isinstance(value, dict) or not isinstance(found, list):
+        raise InvalidArgument("'events' of the result of events/poll is a list")
+    wait = value.get("nextPollMs")
+    return PolledEvents(
+        tuple(map(read_event, found)),
+        _optional_text(value, "cursor"),
+        value.get("truncated") is True,
+        value.get("hasMore") is True,
+        wait if type(wait) is int and wait >= 0 else None,
+    )
+
+
+def _instant(text: str) -> datetime | None:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return None if at.tzinfo is None else at
 
 
 def _text(value: Mapping[str, object], name: str) -> str:

@@ -25,7 +25,7 @@ A column `x_ms` of a row is an instant; the database has its own type for it and
 - `spending`, `budget_blocks`, `reservations`: `sql.budgets`. `job_incidents`, `incidents` and
   `alert_cooldowns`: `sql.incidents`.
 - `sessions`, `messages`, `turns`, `session_history`: `sessions`. `deliveries`: `deliveries`. `hooks`:
-  `sql.hooks`.
+  `sql.hooks`. `event_sources`: `sql.event_sources`.
 - `agent_classes`, `instances`, `signal_ids`: `instances`. A run of an instance is in its mailbox until it is
   over, and its `due_at` is NULL until it is its turn.
 - `suggestions` and `verifications`: the modules of these names in `sql`. `job_revisions`: one row for each
@@ -70,6 +70,7 @@ from wakeful.store.sql import stats
 from wakeful.store.sql.admin import SqlAdmin
 from wakeful.store.sql.budgets import SqlBudgets
 from wakeful.store.sql.deliveries import SqlDeliveries
+from wakeful.store.sql.event_sources import SqlEventSources
 from wakeful.store.sql.executors import SqlExecutors
 from wakeful.store.sql.figures import SqlFigures, SqlLive
 from wakeful.store.sql.hooks import SqlHooks
@@ -107,6 +108,7 @@ class Store(
     SqlInbox,
     SqlHooks,
     SqlSubscriptions,
+    SqlEventSources,
     SqlAdmin,
     SqlWebSessions,
     SqlPeople,

@@ -23,7 +23,7 @@ _WEIGHT: Final = 400
 #: The names of actors that are not stored, and of kinds of actors whose id says nothing.
 _FIXED: Final = {"python": "Python program", "wakeful": "Wakeful", "system": "Wakeful", "hook": "trigger URL"}
 #: The kinds of actors whose id is the name.
-_NAMED: Final = frozenset({"jwt", "user", "setting", "agent"})
+_NAMED: Final = frozenset({"jwt", "user", "setting", "agent", "event"})
 
 
 class ActorNames:

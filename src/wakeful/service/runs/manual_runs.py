@@ -58,6 +58,12 @@ def hook_run(principal: Principal, job: JobRecord, now_ms: int, payload: str | N
     return _run(principal, job, "hook", now_ms)._replace(payload=payload)
 
 
+def event_run(server: str, job: JobRecord, now_ms: int, payload: str | None) -> NewRun:
+    """Return a run of the job for an event of an MCP server (`on`). It is prechecked like a tick."""
+    principal = Principal(f"event:{server}", "member", job.workspace, job.agent)
+    return _run(principal, job, "event", now_ms)._replace(payload=payload)
+
+
 def apply_overlap(
     run: NewRun, live: LiveRuns, overlap: Overlap, max_queued: int, now_ms: int
 ) -> ManualRunPlan:

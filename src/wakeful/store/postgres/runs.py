@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 LIVE: Final = """
     SELECT r.id::text, r.state FROM live_runs l JOIN runs r ON r.id = l.run_id AND r.state = l.state
     WHERE l.job_id = $1 AND (r.state IN ('running', 'retrying')
-        OR (r.serial OR r.instance_id IS NOT NULL) AND r.trigger IN ('schedule', 'user', 'agent'))"""
+        OR (r.serial OR r.instance_id IS NOT NULL) AND r.trigger IN ('schedule', 'user', 'agent', 'event'))"""
 
 
 async def add_runs(

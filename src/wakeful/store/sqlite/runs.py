@@ -31,7 +31,7 @@ LIVE: Final = """
     SELECT id, state FROM runs INDEXED BY runs_waiting
     WHERE job_id = ?1 AND state IN ('pending', 'retrying')
         AND (state = 'retrying'
-            OR (serial OR instance_id IS NOT NULL) AND trigger IN ('schedule', 'user', 'agent'))"""
+            OR (serial OR instance_id IS NOT NULL) AND trigger IN ('schedule', 'user', 'agent', 'event'))"""
 
 
 async def add_runs(

@@ -214,6 +214,7 @@ def _job(*extras: str, optional: Iterable[str] = (), about: str) -> Schema:
 
 SCHEMAS: Final[dict[str, Schema]] = {
     "Job": _job(about="A job."),
+    "EventChallenge": response({"challenge": TEXT}, about="The challenge of a verification, as it was sent."),
     "JobWithTicks": _job(
         "next_ticks",
         "hook",

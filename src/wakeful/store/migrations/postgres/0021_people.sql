@@ -87,3 +87,28 @@ CREATE INDEX CONCURRENTLY jobs_inbox ON jobs (workspace, updated_at, id)
 CREATE INDEX suggestions_inbox ON suggestions (workspace, created_at, id) WHERE status = 'open';
 CREATE INDEX CONCURRENTLY job_incidents_inbox ON job_incidents (workspace, opened_at, id)
     WHERE closed_at IS NULL AND acknowledged_at IS NULL;
+-- The subscriptions of jobs to events of other MCP servers (`on`).
+CREATE TABLE event_sources (
+    id          uuid        NOT NULL PRIMARY KEY,
+    job_id      uuid        NOT NULL,
+    version     integer     NOT NULL,  -- of the job, when `source` was read from it
+    workspace   text        COLLATE "C" NOT NULL,
+    agent       text        COLLATE "C" NOT NULL,
+    source      text        NOT NULL,  -- `on` of the job, compact JSON
+    state       text        COLLATE "C" NOT NULL,  -- pending, active, failed, ending
+    mode        text        COLLATE "C" NOT NULL,  -- webhook, poll
+    secret      bytea,                 -- of the signatures, encrypted
+    remote_id   text,
+    position    text,                  -- the cursor
+    error       text,
+    failures    integer     NOT NULL DEFAULT 0,
+    worker      text,
+    due_at      timestamptz NOT NULL,
+    expires_at  timestamptz,
+    received_at timestamptz,
+    created_at  timestamptz NOT NULL
+);
+CREATE UNIQUE INDEX event_sources_job ON event_sources (job_id) WHERE state <> 'ending';
+CREATE INDEX event_sources_due ON event_sources (due_at);
+CREATE INDEX CONCURRENTLY jobs_on_event ON jobs (id)
+    WHERE deleted_at IS NULL AND strpos(work, '"on":{"') > 0;

@@ -86,3 +86,27 @@ CREATE INDEX jobs_inbox ON jobs (workspace, updated_at, id)
 CREATE INDEX suggestions_inbox ON suggestions (workspace, created_at, id) WHERE status = 'open';
 CREATE INDEX job_incidents_inbox ON job_incidents (workspace, opened_at, id)
     WHERE closed_at IS NULL AND acknowledged_at IS NULL;
+-- The subscriptions of jobs to events of other MCP servers (`on`).
+CREATE TABLE event_sources (
+    id          TEXT    NOT NULL PRIMARY KEY,
+    job_id      TEXT    NOT NULL,
+    version     INTEGER NOT NULL,  -- of the job, when `source` was read from it
+    workspace   TEXT    NOT NULL,
+    agent       TEXT    NOT NULL,
+    source      TEXT    NOT NULL,  -- `on` of the job, compact JSON
+    state       TEXT    NOT NULL,  -- pending, active, failed, ending
+    mode        TEXT    NOT NULL,  -- webhook, poll
+    secret      BLOB,              -- of the signatures, encrypted
+    remote_id   TEXT,
+    position    TEXT,              -- the cursor
+    error       TEXT,
+    failures    INTEGER NOT NULL DEFAULT 0,
+    worker      TEXT,
+    due_at      INTEGER NOT NULL,
+    expires_at  INTEGER,
+    received_at INTEGER,
+    created_at  INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX event_sources_job ON event_sources (job_id) WHERE state <> 'ending';
+CREATE INDEX event_sources_due ON event_sources (due_at);
+CREATE INDEX jobs_on_event ON jobs (id) WHERE deleted_at IS NULL AND instr(work, '"on":{"') > 0;

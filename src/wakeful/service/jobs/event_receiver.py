@@ -1,0 +1,154 @@
+"""Events of other MCP servers (`on`): what they send to the callback of a subscription, and their runs.
+
+The id of the subscription in the path is no secret: each message is signed with the secret of the
+subscription, and a signature is valid for five minutes. An event starts one run, however often it arrives:
+its key is stored with the run, and kept for three days.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from wakeful.document import payload_to_text
+from wakeful.errors import InvalidArgument, NotFound, Unauthenticated
+from wakeful.job.job import JobRecord, StaleJob
+from wakeful.launch.secrets import Keyring, is_signed
+from wakeful.logs import get_logger
+from wakeful.run.factory import as_skipped
+from wakeful.run.outcome import Finished
+from wakeful.service.jobs.job_editor import run_as_it_is
+from wakeful.service.runs.manual_runs import apply_overlap, event_run
+from wakeful.service.runs.telemetry import RunTelemetry
+from wakeful.signal.mcp_events import (
+    SUBSCRIPTION_HEADER,
+    Gap,
+    McpEvent,
+    Verification,
+    read_message,
+)
+from wakeful.store.idempotency import AlreadyPerformed, Keyed
+from wakeful.store.port import Store
+from wakeful.store.row_mapping import job_from_row
+from wakeful.store.rows import JobRow, RunView
+from wakeful.store.sql.driver import current_tenant
+from wakeful.store.sql.event_sources import EventSource
+from wakeful.values.json_value import Json, json_from_stored
+
+#: How long the id of an event is kept.
+KEPT_MS: Final = 3 * 24 * 3_600_000
+#: When a job subscribes again after its server ended the subscription.
+AGAIN_MS: Final = 600_000
+log = get_logger("wakeful.events")
+
+
+class EventDeliveries:
+    """Receives the messages of subscriptions."""
+
+    def __init__(self, store: Store, keyring: Keyring, telemetry: RunTelemetry) -> None:
+        self._store = store
+        self._keyring = keyring
+        self._telemetry = telemetry
+
+    async def receive(
+        self, source_id: str, headers: Mapping[str, str], body: bytes
+    ) -> dict[str, Json] | None:
+        """Receive a message; return the answer to a verification. `headers` have names in lower case.
+
+        NotFound: the subscription has ended. Unauthenticated: its server did not sign the message, or did so
+        too long ago. InvalidArgument: the message cannot be read.
+        """
+        source = await self._store.event_source(source_id)
+        if source is None or source.secret is None or source.state == "ending":
+            raise _ended()
+        current_tenant.set(source.workspace)  # the sender has no key
+        secret = self._keyring.open(source.secret)
+        if not is_signed([secret], headers, body, self._store.clock.now_ms()):
+            log.warning("event.unsigned", source=source.id)
+            raise Unauthenticated("the signature is missing, wrong or too old")
+        if source.remote_id not in (None, headers.get(SUBSCRIPTION_HEADER)):
+            raise InvalidArgument(f"{SUBSCRIPTION_HEADER}: it is not the id of this subscription")
+        message, message_id = read_message(body), headers["webhook-id"]
+        if isinstance(message, Verification):
+            return {"challenge": message.challenge}
+        if isinstance(message, McpEvent):
+            if message.id != message_id:
+                raise InvalidArgument("webhook-id: it is not the eventId of the body")
+            await self.start(source, message)
+        elif isinstance(message, Gap):
+            lost = source._replace(position=message.cursor)
+            await self.report(lost, "event_gap", "the server lost events", message_id=message_id)
+        else:
+            error = f"the server ended the subscription: {message.message} ({message.code})"
+            await self.report(source, "event_ended", error, message_id=message_id)
+        return None
+
+    async def start(self, source: EventSource, event: McpEvent) -> bool:
+        """Start the run of an event. False: it has one. NotFound: the subscription has ended."""
+        wanted = json_from_stored(source.source)
+        if event.name != wanted["event"]:
+            raise InvalidArgument(f"name: the subscription is to {wanted['event']}")
+        payload = event.to_json()
+        del payload["cursor"]
+        text = payload_to_text(payload)
+        keyed = self._keyed(source, event.id, event.name)
+
+        async def start() -> RunView:
+            row, job = await self._job(source)
+            run = event_run(wanted["server"], job, self._store.clock.now_ms(), text)
+            policy = job.definition.policy
+            judge = partial(
+                apply_overlap, overlap=policy.overlap, max_queued=policy.max_queued, now_ms=run.fire_ms
+            )
+            return await self._store.add_event_run(source.id, event.cursor, run, judge, keyed, row.version)
+
+        try:
+            run = await run_as_it_is(None, start)
+        except AlreadyPerformed:
+            return False
+        log.info("event.received", **run.log_fields, source=source.id, event_id=event.id)
+        self._telemetry.record_trigger(run)
+        return True
+
+    async def report(
+        self, source: EventSource, reason: str, error: str, *, message_id: str | None = None
+    ) -> None:
+        """Open an incident, once for the id of a message. NotFound: the subscription has ended."""
+        keyed = None if message_id is None else self._keyed(source, message_id, reason)
+        server = json_from_stored(source.source)["server"]
+        for _ in range(3):
+            _, job = await self._job(source)
+            now_ms = self._store.clock.now_ms()
+            again_ms = now_ms + AGAIN_MS if reason == "event_ended" else None
+            run = as_skipped(event_run(server, job, now_ms, None), reason, now_ms)
+            finished = Finished(run.id, job.id, 0, "failed", now_ms, now_ms, error=error, reason=reason)
+            try:
+                await self._store.record_event_problem(
+                    source.id, source.position, run, finished, keyed, again_ms
+                )
+            except StaleJob:
+                continue
+            except AlreadyPerformed:
+                return
+            log.warning(
+                "event_source.problem", workspace=job.workspace, agent=job.agent, job=job.name,
+                source=source.id, reason=reason, error=error,
+            )  # fmt: skip
+            return
+
+    async def _job(self, source: EventSource) -> tuple[JobRow, JobRecord]:
+        row = await self._store.job_by_id(source.job_id)
+        if row is None or not row.enabled:
+            raise _ended()
+        return row, job_from_row(row)
+
+    @staticmethod
+    def _keyed(source: EventSource, message_id: str, fingerprint: str) -> Keyed[object]:
+        digest = hashlib.sha256(f"event {source.id} {message_id}".encode("utf-8", "replace")).hexdigest()
+        return Keyed(source.workspace, digest, fingerprint, lambda _: (204, ""), KEPT_MS)
+
+
+def _ended() -> NotFound:
+    return NotFound("there is no such subscription: it has ended")

@@ -1,0 +1,282 @@
+"""Events of an MCP server start jobs: subscribe, receive, poll, renew and end; and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import NamedTuple
+
+import pytest
+
+from tests.integration.conftest import NewApp
+from tests.support.api_client import JOBS, ApiClient, served
+from tests.support.mcp_event_server import EVENT, KEY, McpEventServer, Subscription
+from tests.support.waiting import eventually
+from wakeful import Wakeful
+from wakeful.settings import Settings
+from wakeful.settings.event_servers import EventServer
+from wakeful.store.rows import RunFilter, RunView
+from wakeful.store.sql.event_sources import EventSource
+from wakeful.values.json_value import Json
+
+_JOB: dict[str, Json] = {
+    "name": "triage",
+    "on": {"server": "crm", "event": EVENT, "arguments": {"queue": "billing"}},
+    "target": {"kind": "pull"},
+    "overlapPolicy": "allow",
+}
+
+
+class World(NamedTuple):
+    """A server of events, and replicas: one with HTTP, the others with the subscriptions."""
+
+    crm: McpEventServer
+    ask: ApiClient
+    apps: list[Wakeful]
+
+    async def save(self, **fields: Json) -> None:
+        saved = await self.ask("PUT", f"{JOBS}/triage", {**_JOB, **fields})
+        assert saved.status in (200, 201), saved
+
+    async def runs(self, number: int = 0) -> list[RunView]:
+        """Return the runs, oldest first, when there are so many."""
+
+        async def find() -> list[RunView] | None:
+            found = await self.ask.app.store.runs(RunFilter("default", limit=500))
+            return found[::-1] if len(found) >= number else None
+
+        found = await eventually(find) if number else await find()
+        assert found is not None
+        return found
+
+    async def source(self, state: str = "active") -> EventSource:
+        """Return the subscription, once it is in that state."""
+        store = self.ask.app.store
+        job = await store.job("default", "default", "triage")
+        assert job is not None
+        job_id = job.id
+
+        async def find() -> EventSource | None:
+            found = await store.event_source_of_job(job_id)
+            return found if found is not None and found.state == state else None
+
+        found = await eventually(find)
+        assert found is not None
+        return found
+
+    async def subscribed(self) -> Subscription:
+        """Return the subscription as the server has it."""
+        source = await self.source()
+        (found,) = [each for each in self.crm.subscriptions.values() if each.url.endswith(source.id)]
+        return found
+
+    async def incidents(self) -> list[dict[str, Json]]:
+        found: list[dict[str, Json]] = (await self.ask("GET", "/incidents")).body["incidents"]
+        return found
+
+
+@asynccontextmanager
+async def _world(new_app: NewApp, *, callbacks: bool, replicas: int = 1) -> AsyncIterator[World]:
+    async with AsyncExitStack() as stack:
+        crm = await stack.enter_async_context(McpEventServer().serving())
+        front = await stack.enter_async_context(new_app())
+        ask = await stack.enter_async_context(served(front))
+        settings = Settings(
+            event_servers={"crm": EventServer(crm.url, KEY)}, public_url=ask.url if callbacks else None
+        )
+        apps = [await stack.enter_async_context(new_app(settings=settings)) for _ in range(replicas)]
+        yield World(crm, ask, apps)
+
+
+@pytest.fixture
+async def world(new_app: NewApp) -> AsyncIterator[World]:
+    """Yield a world with callbacks."""
+    async with _world(new_app, callbacks=True) as world:
+        yield world
+
+
+@pytest.fixture
+async def polling(new_app: NewApp) -> AsyncIterator[World]:
+    """Yield a world without a public URL."""
+    async with _world(new_app, callbacks=False) as world:
+        yield world
+
+
+def _payloads(runs: list[RunView]) -> list[Json]:
+    return [json.loads(run.payload or "null")["data"] for run in runs]
+
+
+async def test_an_event_starts_the_job_with_the_event_as_payload(world: World):
+    await world.save()
+    await world.subscribed()
+    event = world.crm.add_event(ticket=7)
+    assert await world.crm.deliver(event) == 204
+    (run,) = await world.runs(1)
+    assert (run.trigger, run.triggered_by) == ("event", "event:crm")
+    del event["cursor"]
+    assert json.loads(run.payload or "") == event
+    shown = (await world.ask("GET", f"/runs/{run.id}")).body
+    assert (shown["trigger"], shown["triggeredByName"]) == ("event", "crm")
+    assert (await world.source()).position == "1"
+
+
+async def test_an_event_that_arrives_again_or_at_once_twice_starts_one_run(world: World):
+    await world.save()
+    await world.subscribed()
+    events = [world.crm.add_event(ticket=number) for number in range(6)]
+    for event in reversed(events):  # out of order
+        answers = await asyncio.gather(world.crm.deliver(event), world.crm.deliver(event))
+        assert 204 in answers, answers
+        assert set(answers) <= {204, 409}
+    assert await world.crm.deliver(events[0]) == 204
+    assert sorted(str(data) for data in _payloads(await world.runs())) == sorted(
+        str(event["data"]) for event in events
+    )
+
+
+async def test_what_is_not_signed_old_or_of_another_subscription_is_refused(world: World):
+    await world.save()
+    to = await world.subscribed()
+    event = world.crm.add_event(ticket=1)
+    now_s, post = int(time.time()), world.crm.post
+    assert (await post(to, event, "evt_1", secret=b"x" * 32))[0] == 401
+    assert (await post(to, event, "evt_1", headers={"webhook-signature": "v1,"}))[0] == 401
+    assert (await post(to, event, "evt_1", sent_s=now_s - 301))[0] == 401, "replayed later"
+    assert (await post(to, event, "evt_2"))[0] == 422, "the id of another event"
+    assert (await post(to, event, "evt_1", headers={"x-mcp-subscription-id": "sub_other"}))[0] == 422
+    assert (await post(to, {**event, "name": "other"}, "evt_1"))[0] == 422
+    assert (await post(to, {**event, "data": []}, "evt_1"))[0] == 422
+    assert (await post(to, {**event, "data": {"text": "x" * 300_000}}, "evt_1"))[0] == 413
+    challenge = {"type": "verification", "challenge": "c"}
+    assert (await post(to, challenge, "msg_1", secret=b"x" * 32))[0] == 401
+    assert await post(to, challenge, "msg_1") == (200, '{"challenge":"c"}')
+    other = to.url.rpartition("/")[0] + "/01890000-0000-7000-8000-000000000000"
+    assert (await post(Subscription("", other, to.secret, None, {}), challenge, "msg_1"))[0] == 410
+    assert not await world.runs()
+
+
+async def test_events_are_polled_without_a_public_url(polling: World):
+    polling.crm.add_event(before="the subscription")
+    await polling.save()
+    await polling.source()
+    for number in range(60):  # more than one page
+        polling.crm.add_event(number=number)
+    runs = await polling.runs(60)
+    assert _payloads(runs) == [{"number": number} for number in range(60)]
+    assert polling.crm.methods.count("events/subscribe") == 0
+
+
+async def test_an_event_without_webhook_delivery_is_polled(world: World):
+    world.crm.modes = {"poll"}
+    await world.save()
+    assert (await world.source()).mode == "poll"
+    world.crm.add_event(ticket=1)
+    await world.runs(1)
+
+
+@pytest.mark.parametrize("fault", ["cut", "http 503", "wrong challenge", "stream"])
+async def test_a_request_that_fails_is_repeated(world: World, fault: str):
+    world.crm.faults = [fault]
+    await world.save()
+    await world.subscribed()
+    assert world.crm.methods.count("events/subscribe") == (1 if fault == "stream" else 2)
+    assert not await world.incidents()
+
+
+async def test_a_subscription_is_renewed_in_time_and_ends_with_its_job(world: World):
+    world.crm.grant_ms = 1_500
+    await world.save()
+    first = await world.subscribed()
+    await eventually(lambda: first.refreshes >= 2)
+
+    changed: Json = {"server": "crm", "event": EVENT, "arguments": {"queue": "sales"}}
+    await world.save(on=changed)
+    await eventually(lambda: world.crm.ended == [first.url])
+    second = await world.subscribed()
+    assert (second.arguments, second.url == first.url) == ({"queue": "sales"}, False)
+
+    assert (await world.ask("POST", f"{JOBS}/triage/pause")).status == 200
+    await eventually(lambda: second.url in world.crm.ended)
+    assert (await world.crm.post(second, {"type": "verification", "challenge": "c"}, "msg"))[0] == 410
+    assert (await world.ask("POST", f"{JOBS}/triage/resume")).status == 200
+    third = await world.subscribed()
+    assert (await world.ask("DELETE", f"{JOBS}/triage")).status in (200, 204)
+    await eventually(lambda: third.url in world.crm.ended)
+    assert not world.crm.subscriptions
+
+
+async def test_lost_events_and_the_end_of_a_subscription_open_incidents(world: World):
+    await world.save()
+    to = await world.subscribed()
+    for _ in range(2):  # the second one is a repetition
+        assert (await world.crm.post(to, {"type": "gap", "cursor": "9"}, "msg_gap_1"))[0] == 204
+    (gap,) = await world.incidents()
+    assert (gap["cause"], gap["failedRuns"]) == ("event_gap", 1)
+    assert (await world.source()).position == "9"
+    ended = {"type": "terminated", "error": {"code": -32012, "message": "access was revoked"}}
+    assert (await world.crm.post(to, ended, "msg_terminated_1"))[0] == 204
+    assert {each["cause"] for each in await world.incidents()} == {"event_gap", "event_ended"}
+    failed = await world.source("failed")
+    assert "access was revoked" in (failed.error or "")
+    assert [run.reason for run in await world.runs()] == ["event_gap", "event_ended"]
+
+
+async def test_polling_behind_the_retention_of_the_server_opens_an_incident(polling: World):
+    await polling.save()
+    await polling.source()
+    for number in range(3):
+        polling.crm.add_event(number=number)
+    polling.crm.first = 2
+    runs = await polling.runs(2)
+    assert {run.reason for run in runs} == {None, "event_gap"}
+    assert [each["cause"] for each in await polling.incidents()] == ["event_gap"]
+
+
+async def test_a_refusal_opens_an_incident_at_once(world: World):
+    await world.save(on={"server": "crm", "event": "no.such"})
+    failed = await world.source("failed")
+    assert "there is no event no.such" in (failed.error or "")
+    assert [each["cause"] for each in await world.incidents()] == ["event_refused"]
+
+
+async def test_a_flood_is_bounded_by_the_overlap_policy(world: World):
+    await world.save(overlapPolicy="queue_one")
+    await world.subscribed()
+    events = [world.crm.add_event(number=number) for number in range(12)]
+    for event in events:
+        assert await world.crm.deliver(event) == 204
+    runs = await world.runs()
+    assert _payloads([run for run in runs if run.state == "pending"]) == [{"number": 11}]
+    assert len(runs) == 12
+
+
+async def test_one_of_two_replicas_subscribes(new_app: NewApp):
+    async with _world(new_app, callbacks=True, replicas=2) as world:
+        await world.save()
+        await world.subscribed()
+        await asyncio.sleep(0)
+        for app in world.apps:
+            assert app.alive
+        assert len(world.crm.subscriptions) == 1
+        assert world.crm.methods.count("events/subscribe") == 1
+
+
+async def test_a_replica_that_dies_before_its_answer_repeats_nothing_that_has_an_effect(new_app: NewApp):
+    """The event is stored, and the answer of the poll never counted: another replica polls it again."""
+    async with _world(new_app, callbacks=False) as world:
+        await world.save()
+        source = await world.source()
+        world.crm.add_event(ticket=1)
+        await world.runs(1)
+        await eventually(lambda: world.crm.methods.count("events/poll") > 2)
+        store = world.apps[0].store
+        (again,) = [await store.event_source(source.id)]
+        assert again is not None
+        from wakeful.signal.mcp_events import read_event
+
+        event = read_event(world.crm.events[0])
+        assert not await world.apps[0].services.jobs.events.start(again, event)
+        assert len(await world.runs()) == 1
