@@ -28,7 +28,7 @@ from wakeful.run.instances import InstanceStatus as StatusName
 from wakeful.service.agents.instances import read_cursor
 from wakeful.service.agents.sessions import read_history_cursor
 from wakeful.service.auth.access import LOCAL, Principal
-from wakeful.service.model_mapping import job_from_record
+from wakeful.service.model_mapping import job_as_read
 from wakeful.service.rights import LOCAL_RIGHTS
 from wakeful.service.serializers import (
     DELAYS,
@@ -190,7 +190,7 @@ class Agents(ClientAgents):
 
     async def instance(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
         details = await self._services.agents.instances.get(*self._at(name, id))
-        view, schedules = details.view, tuple(job_from_record(job, ticks=False) for job in details.schedules)
+        view, schedules = details.view, tuple(job_as_read(job, ticks=False) for job in details.schedules)
         return INSTANCES.to_model(
             view.row,
             waiting=view.waiting,

@@ -19,7 +19,13 @@ from wakeful.model.job_fields import JobFields, JobPatch, JsonLike
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.jobs.job_query import JobQuery, JobSelection, read_label_filter, read_selection
 from wakeful.service.jobs.jobs import JobService
-from wakeful.service.model_mapping import job_from_record, job_from_saved, page_of_runs, run_from_view
+from wakeful.service.model_mapping import (
+    job_as_read,
+    job_from_record,
+    job_from_saved,
+    page_of_runs,
+    run_from_view,
+)
 from wakeful.service.serializers import REVISIONS, serialize_bulk_result, serialize_hook
 from wakeful.service.services import Services
 from wakeful.values.json_value import Json, camel
@@ -93,12 +99,12 @@ class Jobs(ClientJobs):
     async def get(self, name: str) -> Job:
         workspace, agent = self._where
         found = await self._service.read(LOCAL, workspace, agent, name)
-        return job_from_record(
+        return job_as_read(
             found.job,
             hook=found.has_hook,
             precheck_state=found.precheck_state,
             spent=found.spent,
-            last_runs=tuple(map(run_from_view, found.runs)),
+            last_runs=tuple(page_of_runs(found.runs, len(found.runs))),
         )
 
     async def list(
@@ -122,7 +128,7 @@ class Jobs(ClientJobs):
                 after=after,
                 limit=_PAGE,
             )
-            jobs += [job_from_record(job, ticks=False) for job in found]
+            jobs += [job_as_read(job, ticks=False) for job in found]
             if len(found) < _PAGE:
                 return jobs
             after = jobs[-1].agent, jobs[-1].name

@@ -25,7 +25,7 @@ _SHELL: Final = {"|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1"}
 _OPTIONS: Final[dict[str, object]] = {
     "schedule": Annotated[
         str | None,
-        typer.Option("--schedule", "-s", help="'0 9 * * 1-5', '@daily', 'every 15m', 'in 20m', a time"),
+        typer.Option("--schedule", "-s", help="'0 9 * * 1-5', 'every weekday at 9:00', 'every 15m', a time"),
     ],
     "tz": Annotated[str | None, typer.Option("--tz", help="an IANA zone such as Europe/Berlin")],
     "url": Annotated[str | None, typer.Option("--url", help="call this webhook")],

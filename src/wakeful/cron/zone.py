@@ -102,8 +102,17 @@ def zone(name: str) -> Zone:
 
 
 def _unknown_zone(name: str) -> InvalidSchedule:
-    meant = _similar(name[:64]) or "Europe/Berlin"
+    meant = similar_zone(name[:64]) or "Europe/Berlin"
     return InvalidSchedule(f"unknown time zone '{name[:64]}'; give an IANA name such as '{meant}' or 'UTC'")
+
+
+def is_abbreviation(word: str) -> bool:
+    """Return whether people write this word for a zone, although it is no name of one.
+
+    >>> is_abbreviation("PST"), is_abbreviation("MON")
+    (True, False)
+    """
+    return word.upper() in _ABBREVIATIONS
 
 
 #: Abbreviations that are no names of zones, with the zone that most people mean by them.
@@ -117,7 +126,7 @@ _ABBREVIATIONS: Final = {
 }  # fmt: skip
 
 
-def _similar(name: str) -> str | None:
+def similar_zone(name: str) -> str | None:
     """Return the name of a zone that was probably meant: of an abbreviation, a city or a misspelled name."""
     if name.upper() in _ABBREVIATIONS:
         return _ABBREVIATIONS[name.upper()]

@@ -32,6 +32,7 @@ NAMES: Final[dict[str, str]] = {
     **{field.name: field.name for field in (*OTHER, *DECLARED) if field.name not in IGNORED},
     **_DURATIONS,
     "cron": "schedule",
+    "scheduleText": "schedule",
 }
 #: Names from other schedulers, for the suggestion in an error message.
 _FOREIGN_NAMES: Final = {

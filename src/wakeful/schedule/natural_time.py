@@ -7,12 +7,14 @@ Days are local days of the zone; a weekday is the next one.
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, NamedTuple
 
-from wakeful.cron import zone
+from wakeful.cron.zone import is_abbreviation, similar_zone, zone
 from wakeful.errors import InvalidArgument, InvalidSchedule
 from wakeful.values.duration import parse_duration
 
@@ -53,21 +55,40 @@ _TIME: Final = re.compile(
     r"(?:(?P<hour>[0-9]{1,2})(?:[:.](?P<minute>[0-9]{2}))? ?(?P<half>am|pm|o'clock)?|(?P<name>[a-z]+))"
     r"(?: in the (?P<part>morning|afternoon|evening)| at (?P<night>night))?"
 )
-_ZONE: Final = re.compile(r"(.+?) (?:in )?\(?(utc|gmt|[a-z]+(?:/[a-z0-9_+-]+)+)\)?", re.IGNORECASE)
+#: A word that can be a zone, with what leads to it.
+_ZONE: Final = re.compile(r"\s(?:in )?(\(?)([A-Za-z][\w+-]*(?:/[A-Za-z][\w+-]*)*)(\)?)(?!\S)")
+_ZONE_WORDS: Final = frozenset({"UTC", "GMT"})
 _PART: Final = re.compile(r"(.*?) ?(?:in the )?\b(morning|afternoon|evening|night)s?")
+#: Days or weeks that are counted: "every other day at 9", "every 2 weeks on monday at 9".
+_SPACED: Final = re.compile(
+    r"every (?P<number>other|second|[0-9]{1,2}|two|three|four|five|six|ten) (?P<unit>day|week|[a-z]+day)s?"
+    rf"(?: on (?P<day>[a-z]+))?(?: (?:at )?(?P<times>{_ONE_TIME}))?"
+)
 _DATE: Final = re.compile(
     r"(?:on )?(?:the )?(?:(?P<day>[0-9]{1,2})(?:st|nd|rd|th)? (?:of )?(?P<month>[a-z]+)"
     r"|(?P<month2>[a-z]+) (?P<day2>[0-9]{1,2})(?:st|nd|rd|th)?)(?: (?:and )?(?P<year>[0-9]{4}))?"
 )
 _MONTHLY: Final = (
     re.compile(r"(?:every month|each month|monthly) on (?:the )?(?P<which>.+)"),
-    re.compile(r"(?:on )?(?:the )?(?P<which>.+) of (?:every|each|the) month"),
+    re.compile(r"(?:on |every )?(?:the )?(?P<which>.+) of (?:every|each|the) month"),
 )
 _VAGUE: Final = re.compile(
     r"daily|weekly|monthly|yearly|tomorrow|today|tonight|weekdays?|weekends?|"
     r"(?:every|each|this|tomorrow|in the) (?:morning|afternoon|evening|night|weekday|weekend|workday)s?|"
     r"mornings|afternoons|evenings|nights|later|soon|(?:the )?day after tomorrow|next (?:week|month)"
 )
+
+
+#: The words of phrases, to correct misspelled ones.
+_VOCABULARY: Final = frozenset(
+    (
+        *_WEEKDAYS, *(f"{day}s" for day in _WEEKDAYS), *_SHORT_DAYS, *_MONTHS, *_NTH,
+        *"every on at in the of and to through last next this other after from now am pm noon midday".split(),
+        *"minute minutes hour hours hourly day days daily week weeks weekly month monthly midnight".split(),
+        *"weekday weekdays weekend weekends workday workdays today tomorrow tonight".split(),
+        *"morning afternoon evening night".split(),
+    )
+)  # fmt: skip
 
 
 class _Clock(NamedTuple):
@@ -104,12 +125,81 @@ def parse_phrase(text: str, *, now_ms: int, tz: str) -> Document | None:
     """
     if len(text) > _LONGEST:
         return None
+    found = _parse_words(text, text.strip(), now_ms, tz)
+    return _parse_zoned(text, now_ms) if found is None else found
+
+
+def closest_phrase(text: str, *, now_ms: int, tz: str) -> str | None:
+    """Return the phrase that a text with misspelled words was probably meant to be; None: there is none.
+
+    >>> closest_phrase("evry weekday at nine", now_ms=1_800_000_000_000, tz="UTC")
+    'every weekday at 9'
+    """
+    if len(text) > _LONGEST:
+        return None
+    words = [_closest_word(word) for word in _normal(text).split()]
+    meant = " ".join(words)
+    try:
+        return meant if parse_phrase(meant, now_ms=now_ms, tz=tz) else None
+    except InvalidSchedule:
+        return None
+
+
+def _closest_word(word: str) -> str:
+    if word in _VOCABULARY or word[0].isdigit():
+        return word
+    if word in _NUMBERS:
+        return _NUMBERS[word]
+    found = difflib.get_close_matches(word, _VOCABULARY, n=1, cutoff=0.75)
+    return found[0] if found else word
+
+
+def _parse_zoned(text: str, now_ms: int) -> Document | None:
+    """Return the schedule of a phrase that names its zone; None if it names none.
+
+    An unknown zone is reported as such, if the rest is a schedule.
+    """
+    for rest, word, tz in named_zones(text):
+        found = _parse_words(rest, text.strip(), now_ms, tz or "UTC")
+        if found is not None:
+            if tz is None:
+                raise unknown_zone(text, rest, word)
+            return found
+    return None
+
+
+def named_zones(text: str) -> Iterator[tuple[str, str, str | None]]:
+    """Yield each word that may be a zone: the text without it, the word, and the zone; None if unknown.
+
+    A zone is in parentheses, has a slash, is an abbreviation, or is an unknown word in capitals.
+
+    >>> list(named_zones("9am PST on weekdays"))
+    [('9am on weekdays', 'PST', None)]
+    """
+    whole = text.strip(" .!")
+    for match in _ZONE.finditer(whole):
+        word = match[2]
+        sure = (match[1] and match[3]) or "/" in word or word.upper() in _ZONE_WORDS or is_abbreviation(word)
+        if sure or (word.isupper() and 2 <= len(word) <= 5 and word.lower() not in _VOCABULARY):
+            yield whole[: match.start()] + whole[match.end() :], word, _zone_name(word)
+
+
+def unknown_zone(text: str, rest: str, word: str) -> InvalidSchedule:
+    """Return the error for a schedule whose zone is unknown, and that is right without it."""
+    meant = similar_zone(word) or "Europe/Berlin"
+    return InvalidSchedule(
+        f"'{text.strip()[:64]}': '{word}' is no IANA time zone; did you mean {meant}? The rest is a "
+        f"schedule: write '{rest[:64]} {meant}', or give the zone in tz"
+    )
+
+
+def _parse_words(text: str, whole: str, now_ms: int, tz: str) -> Document | None:
+    """Return the schedule of a phrase without a zone; `whole` is the text for messages."""
     words = _normal(text)
-    named = _ZONE.fullmatch(words)
-    if named is not None and (found := _zone_name(named[2])) is not None:
-        words, tz = named[1], found
     now = (_EPOCH + timedelta(milliseconds=now_ms)).astimezone(zone(tz).tzinfo).replace(tzinfo=None)
-    phrase = _Phrase(text.strip(), tz, now, now_ms)
+    phrase = _Phrase(whole, tz, now, now_ms)
+    if (spaced := _SPACED.fullmatch(words)) is not None:
+        _refuse_spaced(spaced, phrase)
     if (relative := _relative(words, phrase)) is not None:
         return relative
     for pattern in (_AT_END, _AT_START):
@@ -135,13 +225,34 @@ def _normal(text: str) -> str:
 
 
 def _zone_name(word: str) -> str | None:
-    if word in ("utc", "gmt"):
+    """Return the name of a zone, written in any case; None for another word."""
+    if word.upper() in _ZONE_WORDS:
         return "UTC"
-    name = "/".join("_".join(part.capitalize() for part in each.split("_")) for each in word.split("/"))
-    try:
-        return zone(name).name
-    except InvalidSchedule:
-        return None
+    capitals = "/".join("_".join(part.capitalize() for part in each.split("_")) for each in word.split("/"))
+    for name in (word, capitals, word.upper()):
+        try:
+            return zone(name).name
+        except InvalidSchedule:
+            continue
+    return None
+
+
+def _refuse_spaced(match: re.Match[str], phrase: _Phrase) -> None:
+    """Refuse "every other day at 9": no form of a schedule counts days or weeks across months."""
+    unit, time_of_day = match["unit"], match["times"] or "9:00"
+    on = match["day"] or ("" if unit in ("day", "week") else unit)
+    if match["times"] is None and not on:
+        return  # an interval
+    number = {**_NUMBERS, "other": "2", "second": "2"}.get(match["number"], match["number"])
+    if unit not in ("day", "week"):
+        number, unit = str(int(number) * 7), "day"
+    first = _parse_words(f"{on} at {time_of_day}".strip(), phrase.text, phrase.now_ms, phrase.tz) or {}
+    start = f" with startAt '{first['at']}'" if "at" in first else ""
+    raise InvalidSchedule(
+        f"'{phrase.text}' counts {unit}s across months, which no form of a schedule says exactly; the "
+        f"closest are 'every {number} {unit}s'{start} (an interval: it does not follow summer time) and "
+        f"'every {on or 'day'} at {time_of_day}'"
+    )
 
 
 # Relative times and intervals
@@ -157,7 +268,7 @@ def _relative(words: str, phrase: _Phrase) -> Document | None:
         ms = _length(after)
         return None if ms is None else {"kind": "at", "atMs": phrase.now_ms + ms}
     if words.startswith("every "):
-        ms = _length(words.removeprefix("every "))
+        ms = _length(re.sub(r"^every (?:other|second) (day|week|hour|minute)$", r"every 2 \1s", words)[6:])
         return None if ms is None else {"kind": "every", "everyMs": ms}
     return None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import ClassVar, Final, Literal
 
@@ -17,6 +17,13 @@ from wakeful.cron import Cron
 from wakeful.cron.expression import parse
 from wakeful.cron.zone import zone
 from wakeful.errors import InvalidArgument, InvalidSchedule
+from wakeful.schedule.natural_time import (
+    Document,
+    closest_phrase,
+    named_zones,
+    parse_phrase,
+    unknown_zone,
+)
 from wakeful.values.duration import LONGEST, parse_duration, spell_duration
 from wakeful.values.instants import LATEST_MS
 
@@ -25,11 +32,13 @@ _END_OF_1970_MS: Final = 31_536_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LONGEST_TEXT: Final = 1000
 _ISO_TIME: Final = re.compile(r"[0-9]{4}(-|[0-9]{4}T)")
+#: What a cron expression or a macro begins with.
+_FORM_STARTS: Final = frozenset("0123456789*?@")
 _KEYS: Final = {"at": ("atMs", "at"), "every": ("everyMs", "every"), "cron": ("expr",)}
 _OPTIONAL_KEYS: Final = {"kind", "tz", *(key for keys in _KEYS.values() for key in keys)}
 _FORMS: Final = (
-    "write a cron expression ('0 9 * * 1-5'), a macro ('@daily'), 'every 15m', 'in 20m', "
-    "or a time ('2027-03-01T09:00')"
+    "write a cron expression ('0 9 * * 1-5'), words ('every weekday at 9:00'), a macro ('@daily'), "
+    "'every 15m', 'in 20m', or a time ('2027-03-01T09:00')"
 )
 
 
@@ -104,6 +113,8 @@ class _Reading:
     now_ms: int
     tz: str
     kept_tz: str | None
+    #: whether the job or the schedule names the zone
+    named: bool = False
 
 
 def parse_schedule(
@@ -170,12 +181,72 @@ def _reading(own: object, tz: str | None, default_tz: str, now_ms: int) -> _Read
     explicit = own if own is not None else tz
     name = explicit if explicit is not None else default_tz
     zone(name)
-    return _Reading(now_ms, name, None if explicit is None and name == "UTC" else name)
+    kept = None if explicit is None and name == "UTC" else name
+    return _Reading(now_ms, name, kept, explicit is not None)
 
 
 def _from_text(text: str, reading: _Reading) -> Schedule:
+    """Return the schedule of a text: one of the exact forms, else words."""
     if len(text) > LONGEST_TEXT:
         raise InvalidSchedule(f"a schedule has at most {LONGEST_TEXT} characters; this one has {len(text)}")
+    is_form = text.lstrip()[:1] in _FORM_STARTS and 5 <= len(text.split()) <= 9
+    try:
+        return _from_form(text, reading)
+    except InvalidSchedule as error:
+        if is_form and (schedule := _from_zoned_form(text, reading)) is not None:
+            return schedule
+        try:
+            document = parse_phrase(text, now_ms=reading.now_ms, tz=reading.tz)
+        except InvalidSchedule as unclear:
+            raise (error if is_form else unclear) from None
+        if document is None:
+            meant = None if is_form else closest_phrase(text, now_ms=reading.now_ms, tz=reading.tz)
+            if meant is None:
+                raise
+            raise InvalidSchedule(f"'{text[:64]}' is not a schedule; did you mean '{meant}'?") from None
+    return _from_words(text, document, reading)
+
+
+def _from_zoned_form(text: str, reading: _Reading) -> Schedule | None:
+    """Return the schedule of a cron expression with its zone behind it; None for another text."""
+    for rest, word, tz in named_zones(text):
+        own = reading if tz is None else _in_zone(tz, text, reading)
+        try:
+            schedule = _from_form(rest, own)
+        except InvalidSchedule:
+            continue
+        if tz is None:
+            raise unknown_zone(text, rest, word)
+        return schedule
+    return None
+
+
+def _in_zone(tz: str, text: str, reading: _Reading) -> _Reading:
+    """Return the reading of a text that names this zone."""
+    if tz == reading.tz:
+        return reading
+    if reading.named:
+        raise InvalidSchedule(
+            f"'{text[:64]}': its zone '{tz}' is not the job's, '{reading.tz}'; give one of the two"
+        )
+    return replace(reading, tz=tz, kept_tz=tz, named=True)
+
+
+def _from_words(text: str, document: Document, reading: _Reading) -> Schedule:
+    """Return the schedule of words, which `parse_phrase` has read."""
+    quoted = f"'{text[:64]}'"
+    reading = _in_zone(str(document.get("tz", reading.tz)), text, reading)
+    match document:
+        case {"atMs": int(at_ms)}:
+            return _at(at_ms, quoted, reading)
+        case {"at": str(at)}:
+            return _at(_instant(at, reading), quoted, reading)
+        case {"everyMs": int(every_ms)}:
+            return _every(every_ms, quoted, reading)
+    return _cron(str(document["expr"]), reading)
+
+
+def _from_form(text: str, reading: _Reading) -> Schedule:
     normal = " ".join(text.split())
     word, _, rest = normal.lower().partition(" ")
     quoted = f"'{text[:64]}'"

@@ -60,6 +60,11 @@ _DEFAULTS: Final = {
 _shared: BoundedCache[tuple[str | None, ...], _Shared] = BoundedCache(2 * MB)
 
 
+def job_as_read(job: JobRecord, **extra: Any) -> Job:
+    """Return the public job of one that was read, with what the program may do with it."""
+    return job_from_record(job, may=tuple(LOCAL_RIGHTS.job(job)), **extra)
+
+
 def job_from_record(job: JobRecord, *, ticks: bool = True, **extra: Any) -> Job:
     """Return the public job of a stored one; `ticks`: with its next ticks. `extra` sets further fields."""
     return Job(
@@ -69,7 +74,6 @@ def job_from_record(job: JobRecord, *, ticks: bool = True, **extra: Any) -> Job:
         next_ticks=_next_ticks(job.open_ticks, job.next_ms) if ticks else (),
         schedule_origin=job.schedule_key.origin if job.schedule_key else None,
         schedule_id=job.schedule_key.schedule_id if job.schedule_key else None,
-        may=tuple(LOCAL_RIGHTS.job(job)),
         **extra,
     )
 
@@ -133,16 +137,16 @@ def run_from_view(
     run: RunView, attempts: Sequence[AttemptView] | None = None, waiting_for: str | None = None
 ) -> Run:
     """Return the public run of a stored one."""
-    may = tuple(LOCAL_RIGHTS.run(run))
     if attempts is None:
-        return RUNS.to_model(run, may=may)
+        return RUNS.to_model(run)
+    may = tuple(LOCAL_RIGHTS.run(run))
     read = tuple(ATTEMPTS.to_model(each) for each in attempts)
     return RUNS.to_model(run, attempts=read, waiting_for=waiting_for, may=may)
 
 
 def page_of_runs(found: Sequence[RunView], limit: int) -> Page[Run]:
     """Return a page of the runs that were read, one more than `limit`; its cursor is its last id."""
-    shown = [run_from_view(run) for run in found[:limit]]
+    shown = [RUNS.to_model(run, may=tuple(LOCAL_RIGHTS.run(run))) for run in found[:limit]]
     return Page(shown, shown[-1].id if len(found) > limit else None)
 
 

@@ -327,7 +327,8 @@ def serialize_agent(principal: Principal, row: AgentRow, rights: Rights | None =
 
 def serialize_saved_agent(principal: Principal, saved: SavedAgent) -> JsonObject:
     """Return a saved agent, with its secret if it is new, and with warnings if there are any."""
-    return _with_news(serialize_agent(principal, saved.row), saved.secret, saved.warnings)
+    rights = Rights(principal, saved.row.workspace)
+    return _with_news(serialize_agent(principal, saved.row, rights), saved.secret, saved.warnings)
 
 
 def _with_news(content: JsonObject, secret: str | None, warnings: Sequence[str]) -> JsonObject:

@@ -83,7 +83,7 @@ async def test_members_see_the_form_and_cannot_save(ask: ApiClient):
     await ask("POST", JOBS, {"name": "digest", "schedule": SELDOM, "target": secret})
     member = await ask.new("member")
     body = (await member("GET", edit("digest"))).body
-    assert "may read jobs and not change them" in body
+    assert "may not change this job" in body
     assert '<fieldset class="bare" disabled>' in body
     assert "data-save" not in body
     assert "not-for-members" not in body

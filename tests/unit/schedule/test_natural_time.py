@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from wakeful import InvalidSchedule
 from wakeful.schedule.natural_time import parse_phrase
-from wakeful.schedule.schedules import parse_schedule
+from wakeful.schedule.schedules import At, CronSchedule, Every, Schedule, parse_schedule
 
 BERLIN = "Europe/Berlin"
 NOW_MS = int(datetime(2026, 11, 26, 15, 30, tzinfo=ZoneInfo(BERLIN)).timestamp() * 1000)
@@ -133,6 +133,7 @@ def test_once_on_a_day(text: str, at: str):
         ("the last day of the month at 18:00", "0 18 L * *"),
         ("first monday of every month at 9", "0 9 * * 1#1"),
         ("last friday of the month at 5pm", "0 17 * * 5L"),
+        ("every first monday of the month at 9", "0 9 * * 1#1"),
         ("hourly", "0 * * * *"),
     ],
 )
@@ -142,7 +143,13 @@ def test_recurring_times_become_cron_expressions(text: str, expr: str):
 
 @pytest.mark.parametrize(
     ("text", "minutes"),
-    [("every 2 hours", 120), ("every two hours", 120), ("every hour", 60), ("every half hour", 30)],
+    [
+        ("every other day", 48 * 60),
+        ("every 2 hours", 120),
+        ("every two hours", 120),
+        ("every hour", 60),
+        ("every half hour", 30),
+    ],
 )
 def test_recurring_intervals(text: str, minutes: int):
     assert read(text) == {"kind": "every", "everyMs": minutes * MINUTE}
@@ -189,7 +196,14 @@ def test_times_at_different_minutes_are_several_jobs():
     "text",
     [
         *("", "9", "0 9 * * 1-5", "*/5 * * * *", "@daily", "2027-03-01T09:00", "2027-03-01T09:00+01:00"),
-        *("in 3 months", "every other day", "tomorrow at 25", "tomorrow at 13pm", "march 3", "31 june at 9"),
+        *(
+            "in 3 months",
+            "every other month",
+            "tomorrow at 25",
+            "tomorrow at 13pm",
+            "march 3",
+            "31 june at 9",
+        ),
         *("every evening at 0:00", "every evening at 12", "every night at noon", "every morning at 8pm"),
         *("friday night at 2", "tomorrow night at 3", "every friday night at 2", "every evening at 9am"),
         *("whenever it suits", "tonight at 2", "at 9 or so", "x" * 1000, "9999-12-31 at 12 at night"),
@@ -230,3 +244,62 @@ def test_any_text_becomes_a_schedule_or_is_refused(text: str):
         document = read(text)
     if document is not None:
         assert parse_schedule(document, now_ms=-1).kind == document["kind"]
+
+
+@pytest.mark.parametrize(
+    ("text", "schedule"),
+    [
+        ("every weekday at 9am", CronSchedule("0 9 * * 1-5", BERLIN)),
+        ("every weekday at 9am Asia/Tokyo", CronSchedule("0 9 * * 1-5", "Asia/Tokyo")),
+        ("at 9am in asia/tokyo every weekday", CronSchedule("0 9 * * 1-5", "Asia/Tokyo")),
+        ("every day at 9 (America/Port-au-Prince)", CronSchedule("0 9 * * *", "America/Port-au-Prince")),
+        ("0 9 * * MON-FRI Asia/Tokyo", CronSchedule("0 9 * * MON-FRI", "Asia/Tokyo")),
+        ("every other day", Every(172_800_000, BERLIN)),
+        ("tomorrow at 9", At(NOW_MS + (17 * 60 + 30) * MINUTE, BERLIN)),
+    ],
+)
+def test_words_are_a_schedule_wherever_one_is_given(text: str, schedule: Schedule):
+    assert parse_schedule(text, now_ms=NOW_MS, default_tz=BERLIN) == schedule
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "9am PST",
+            "'9am PST': 'PST' is no IANA time zone; did you mean America/Los_Angeles? The rest is a "
+            "schedule: write '9am America/Los_Angeles', or give the zone in tz",
+        ),
+        (
+            "every day at 9 Europe/Berln",
+            "did you mean Europe/Berlin? The rest is a schedule: write 'every day",
+        ),
+        ("0 9 * * 1-5 pst", "write '0 9 * * 1-5 America/Los_Angeles'"),
+        ("evry weekday at nine", "is not a schedule; did you mean 'every weekday at 9'?"),
+        (
+            "every other day at 9",
+            "the closest are 'every 2 days' with startAt '2026-11-27T09:00' (an interval",
+        ),
+        ("every 2 weeks on monday", "'every 2 weeks' with startAt '2026-11-30T09:00'"),
+        ("every other friday at 5pm", "and 'every friday at 5pm'"),
+        ("every weekday", "has no time of day; write one, such as 'every weekday at 9:00'"),
+        ("0 25 * * *", "hour: '25': 25 is out of range"),
+    ],
+)
+def test_what_is_not_exact_is_refused_with_the_closest_form(text: str, message: str):
+    with pytest.raises(InvalidSchedule) as error:
+        parse_schedule(text, now_ms=NOW_MS, default_tz=BERLIN)
+    assert message in error.value.message
+
+
+def test_words_with_another_zone_than_the_job_are_refused():
+    for text in ("every day at 9 Asia/Tokyo", "0 9 * * * Asia/Tokyo"):
+        with pytest.raises(InvalidSchedule, match="its zone 'Asia/Tokyo' is not the job's, 'Europe/Berlin'"):
+            parse_schedule(text, now_ms=NOW_MS, tz=BERLIN)
+        assert parse_schedule(text, now_ms=NOW_MS, tz="Asia/Tokyo").tz == "Asia/Tokyo"
+
+
+@given(st.lists(_WORDS, max_size=8).map(" ".join) | st.text(max_size=40), st.sampled_from([None, BERLIN]))
+def test_any_text_is_a_schedule_or_refused_with_the_documented_error(text: str, tz: str | None):
+    with suppress(InvalidSchedule):
+        parse_schedule(text, now_ms=NOW_MS, tz=tz)

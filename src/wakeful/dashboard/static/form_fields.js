@@ -109,7 +109,7 @@ export function placeErrors(fields, detail) {
   return rest;
 }
 
-const ALIASES = { cron: "schedule", webhookUrl: "target", workflowId: "target", version: "target", userId: "target", agent: "agentId" };
+const ALIASES = { cron: "schedule", scheduleText: "schedule", webhookUrl: "target", workflowId: "target", version: "target", userId: "target", agent: "agentId" };
 
 // Open the groups around a field and focus its control.
 export function reveal(holder) {

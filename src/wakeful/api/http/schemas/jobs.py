@@ -148,6 +148,7 @@ def _in_response(field: Field) -> Schema:
 DOCUMENT: Final[dict[str, Schema]] = {
     **{field.name: _in_request(field) for field in (*OTHER, *DECLARED)},
     "cron": {**_SCHEDULE, "description": "Short for `schedule`."},
+    "scheduleText": {"type": "string", "description": "Short for a `schedule` in words."},
     **{
         field.duration_name: {**DURATION, "description": f"`{field.name}` as a duration."}
         for field in DECLARED
