@@ -112,6 +112,7 @@ class KeyShape(TypedDict):
     expiresAt: str | None
     lastUsedAt: str | None
     revokedAt: str | None
+    client: str | None
     key: NotRequired[str | None]
     may: NotRequired[list[str]]
 

@@ -45,7 +45,8 @@ AFTER: Final = "x-wakeful-after"
 HOME: Final = "/"
 #: Browsers read `//host` and `/\\host` as another host, and drop tabs and line breaks.
 _LOCAL: Final = re.compile(r"/(?![/\\])[!-\[\]-~]*")
-_LONGEST_PATH: Final = 2_000
+#: an authorization request of an assistant is long
+_LONGEST_PATH: Final = 8_000
 
 
 @dataclass(frozen=True, slots=True)

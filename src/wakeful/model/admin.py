@@ -161,6 +161,8 @@ class ApiKey:
     expires_at: datetime | None
     last_used_at: datetime | None
     revoked_at: datetime | None
+    #: the host of the assistant that its creator connected with OAuth; None: the key itself is used
+    client: str | None = None
     #: the key itself, shown once; only in `create`
     key: str | None = field(default=None, repr=False, compare=False)
     #: what the caller may do with it, such as `revoke`; only where it is read

@@ -117,6 +117,7 @@ def create_app(services: Services, *, ready: Ready | None = None, direct: bool =
     app.router.routes.extend(others)
     if find_spec("mcp") is not None:  # wakeful[mcp]
         import_module("wakeful.api.mcp.http").mount(app)
+        import_module("wakeful.dashboard.consent").mount(app)
     else:
         app.router.routes.append(Route("/mcp", _refuse_mcp, methods=["GET", "POST"], include_in_schema=False))
     if direct:

@@ -11,6 +11,7 @@ from typing import Final
 from wakeful.document import Defaults
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.metrics import Metrics
+from wakeful.launch.address_guard import AddressGuard
 from wakeful.launch.celery.launcher import CeleryLauncher
 from wakeful.launch.event_callback import KIND as EVENT_KIND
 from wakeful.launch.event_callback import EventLauncher
@@ -43,6 +44,7 @@ from wakeful.service.agents.signals import AgentClasses, SignalService
 from wakeful.service.agents.subscriptions import Subscriptions
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.agent_policy import AgentTargetPolicy
+from wakeful.service.auth.client_documents import ClientDocuments
 from wakeful.service.auth.connections import ConnectionLimits, OpenUses, Origins
 from wakeful.service.auth.keys import KeyService, Tokens
 from wakeful.service.auth.oauth import OAuthService
@@ -229,9 +231,12 @@ class AuthArea:
             max_ms=settings.session_max_hours * HOUR,
         )
         self.oauth = OAuthService(store, shared.accounts, self.keys)
+        self.client_documents = ClientDocuments(AddressGuard(allow_private=settings.allow_private_targets))
         self.open_uses = OpenUses(store)
         #: the issuer of accepted tokens; None: tokens are not accepted, or no issuer is set
         self.issuer = settings.jwt_issuer if settings.jwt_secret or settings.jwks_url else None
+        #: whether people may connect assistants with OAuth
+        self.oauth_enabled = settings.oauth and self.issuer is None
         self.connection_limits = ConnectionLimits(
             settings.max_connections,
             settings.max_connections_per_key,

@@ -157,6 +157,8 @@ class Settings:
     jwks_url: str | None = None
     jwt_audience: str | None = None
     jwt_issuer: str | None = None
+    #: whether people may connect assistants to /mcp with OAuth, unless an issuer is set
+    oauth: bool = True
     #: the bearer token required for /metrics; None: no token
     metrics_key: str | None = None
     #: the number of agents that have series of their own in /metrics; the others share one

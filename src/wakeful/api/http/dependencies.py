@@ -22,6 +22,7 @@ from fastapi.security import HTTPBearer
 from starlette.requests import HTTPConnection
 
 from wakeful.api.http.problems import Malformed
+from wakeful.api.http.root_path import HOST_USER as HOST_USER
 from wakeful.api.http.schemas import SCHEMAS
 from wakeful.api.http.session_cookie import CSRF, SAFE_METHODS, check_change, session_token
 from wakeful.errors import InvalidArgument, Unauthenticated
@@ -34,8 +35,6 @@ from wakeful.values.json_value import MAX_DEPTH, is_deeper
 
 #: The header with the run that makes the call.
 RUN_ID: Final = "x-wakeful-run-id"
-#: The name in the scope of a request to a mounted app: returns the user that the host authenticated, or None.
-HOST_USER: Final = "wakeful.host_user"
 HostUser = Callable[[], Awaitable[Principal | None]]
 #: The levels of a body: those of a value that is stored, and some around it.
 _LEVELS: Final = MAX_DEPTH + 10
@@ -113,7 +112,11 @@ async def _services(request: Request) -> Services:
 
 async def current_principal(request: Request) -> Principal:
     """Return the principal of the bearer token, else of the sign-in session, or raise Unauthenticated."""
-    principal = await _authenticate(request)
+    return count_request(request, await _authenticate(request))
+
+
+def count_request(request: Request, principal: Principal) -> Principal:
+    """Count a request of a workspace until it is over; TooManyConnections if the limit is reached."""
     if principal.workspace is not None and not hasattr(request.state, IN_PROGRESS):
         services_of(request).auth.connection_limits.begin_request(principal.workspace)
         setattr(request.state, IN_PROGRESS, principal.workspace)

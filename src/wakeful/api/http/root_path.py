@@ -12,6 +12,8 @@ from typing import Final
 from starlette._utils import get_route_path
 from starlette.types import Scope
 
+#: The name in the scope of a request to a mounted app: returns the user that the host authenticated, or None.
+HOST_USER: Final = "wakeful.host_user"
 _ROOT: Final[ContextVar[str]] = ContextVar("wakeful_root_path", default="")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Final, cast
 
 from fastapi import FastAPI
@@ -17,11 +18,23 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from wakeful.api.http.dependencies import bearer_principal, refuse_unknown, services_of
+from wakeful.api.http.dependencies import (
+    RUN_ID,
+    address_of,
+    bearer_of,
+    bearer_principal,
+    count_request,
+    refuse_unknown,
+    services_of,
+)
+from wakeful.api.http.oauth import MCP, own_issuer
 from wakeful.api.http.problems import MAX_BODY
+from wakeful.api.mcp import oauth
 from wakeful.api.mcp.events import EventCaller, add_events
 from wakeful.api.mcp.server import Context, make_server
 from wakeful.errors import Unavailable
+from wakeful.service.auth.access import Principal
+from wakeful.service.auth.oauth import ACCESS_PREFIX
 from wakeful.service.cron_tool.local import LocalScheduler
 from wakeful.service.cron_tool.port import Scheduler
 
@@ -54,7 +67,7 @@ class Mcp:
         """Authenticate and handle a request."""
         scope["route"] = self.route  # the name in logs and metrics
         request = Request(scope, receive)
-        principal = await bearer_principal(request)
+        principal = await _principal(request)
         if self._manager is None:
             raise Unavailable("the server is starting or stopping; try again in a moment")
         query = request.query_params
@@ -72,10 +85,23 @@ class Mcp:
 
 def mount(app: FastAPI) -> None:
     """Add `/mcp` to an app."""
+    app.state.oauth = True
     path = Mcp()
     path.route = Route("/mcp", path, methods=["POST"], include_in_schema=False)
-    app.router.routes.append(path.route)
+    app.router.routes += [path.route, *oauth.routes()]
     app.router.lifespan_context = path.running
+
+
+async def _principal(request: Request) -> Principal:
+    """Return the principal of a key, a token of an issuer, or an access token of this server."""
+    bearer = bearer_of(request) or ""
+    issuer = own_issuer(request) if bearer.startswith(ACCESS_PREFIX) else None
+    if issuer is None:
+        return await bearer_principal(request)
+    run_id = request.headers.get(RUN_ID)
+    principal = await services_of(request).auth.oauth.authenticate(bearer, issuer + MCP, address_of(request))
+    request.state.actor = principal.actor
+    return count_request(request, replace(principal, run_id=run_id) if run_id else principal)
 
 
 def _scheduler(ctx: Context) -> Scheduler:

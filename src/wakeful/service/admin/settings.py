@@ -106,6 +106,7 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "jwks_url": "Accept tokens signed by a key of the key set at this URL.",
     "jwt_audience": "The required audience of tokens.",
     "jwt_issuer": "The required issuer of tokens.",
+    "oauth": "Whether people may connect assistants to /mcp with OAuth, unless an issuer is set.",
     "metrics_key": "The bearer token required for /metrics.",
     "metrics_agents": "The number of agents that have series of their own in /metrics.",
     "ping_url": "A URL that each process requests while it works, for an external watchdog.",

@@ -25,15 +25,17 @@ from wakeful.service.auth.access import Principal, Role, check_person, grantable
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.actor_names import remember_name
 from wakeful.service.auth.keys import KeyService, check_key, key_principal, listen_to_keys
+from wakeful.service.auth.rate_limits import RateLimited, RateLimiter, limited_address
 from wakeful.service.recent_values import RecentValues
 from wakeful.store.accounts import KeyRow
 from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
-from wakeful.store.sql.oauth import KnownToken, OAuthClientRow, OAuthCodeRow, OAuthTokenRow
+from wakeful.store.sql.oauth import KnownToken, OAuthClientRow, OAuthCodeRow
+from wakeful.store.sql.oauth import OAuthTokenRow as OAuthTokenRow
 from wakeful.values.bounded_cache import MB
 from wakeful.values.ids import new_id
 from wakeful.values.json_value import compact
-from wakeful.values.stored_text import clean_text
+from wakeful.values.stored_text import clean_text, is_storable
 
 CODE_MS: Final = 60_000
 ACCESS_MS: Final = 3_600_000
@@ -46,6 +48,9 @@ _REFRESH_PREFIX: Final = "wr_"
 _CODE_PREFIX: Final = "wc_"
 _TOKEN: Final = re.compile(r"w[acr]_[A-Za-z0-9_-]{43}")
 _LONGEST_NAME: Final = 200
+_LONGEST_ID: Final = 500
+#: per client address and process
+REGISTRATIONS_PER_MINUTE: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +90,21 @@ class OAuthService:
         self._keys = keys
         #: by hash: access tokens
         self._known: RecentValues[bytes, KnownToken] = RecentValues(store, 8 * MB)
+        self._registrations = RateLimiter[str](REGISTRATIONS_PER_MINUTE)
         listen_to_keys(store, self._forget)
 
     # --- clients and approvals -----------------------------------------------------------------------
 
     async def client(self, client_id: str) -> OAuthClientRow | None:
         """Return a client that registered, or that a person approved."""
-        return await self._store.oauth_client(client_id)
+        is_id = len(client_id) <= _LONGEST_ID and is_storable(client_id)
+        return await self._store.oauth_client(client_id) if is_id else None
+
+    def count_registration(self, address: str | None) -> None:
+        """Raise RateLimited if there were too many registrations from this address."""
+        wait_s = self._registrations.take(limited_address(address), self._store.clock.now_ms())
+        if wait_s:
+            raise RateLimited(f"too many clients register from this address; try again in {wait_s} s", wait_s)
 
     async def register(self, client_id: str, document: str) -> None:
         """Add a client. Until a person approves it, it gives way to newer ones when there are too many."""
@@ -170,13 +183,13 @@ class OAuthService:
         remember_name(f"key:{key.id}", key.name)
         return tokens
 
-    async def find_token(self, text: str, client_id: str) -> OAuthTokenRow | None:
-        """Return a token of the client that can be used; None: it cannot.
+    async def find_token(self, text: str, client_id: str | None = None) -> OAuthTokenRow | None:
+        """Return a token of the client, or of any, that can be used; None: it cannot.
 
         If it is a refresh token that was used before, somebody has copied it: the grant is revoked.
         """
         known = await self._store.oauth_token(_hash(text)) if _TOKEN.fullmatch(text) else None
-        if known is None or known.row.client_id != client_id:
+        if known is None or client_id not in (None, known.row.client_id):
             return None
         now_ms = self._store.clock.now_ms()
         try:

@@ -236,10 +236,10 @@ async def test_the_official_client_accepts_the_metadata(new_app: NewApp):
 @pytest.mark.parametrize(
     "settings",
     [
-        Settings(),
-        Settings(jwt_secret="x" * 32),
+        Settings(oauth=False),
+        Settings(jwt_secret="x" * 32, oauth=False),
         Settings(jwt_secret="x" * 32, jwt_issuer="acme"),
-        Settings(jwt_issuer=_ISSUER),
+        Settings(jwt_issuer=_ISSUER, oauth=False),
     ],
     ids=["keys alone", "no issuer", "no address", "no tokens"],
 )
