@@ -29,6 +29,7 @@ QUICK = EngineConfig(tick_ms=100, heartbeat_ms=200)
 PATIENCE_MS = 60_000
 DESKTOP = {"width": 1280, "height": 860}
 PHONE = {"width": 390, "height": 844}
+SMALL = {"width": 320, "height": 640}
 AUDIT = (Path(__file__).parent / "accessibility.js").read_text()
 _THEME = "(theme) => document.documentElement.setAttribute('data-theme', theme)"
 _WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"

@@ -2,13 +2,44 @@
 
 from __future__ import annotations
 
-from tests.browser.conftest import AUDIT, NewTab, Tab
+from tests.browser.conftest import AUDIT, SMALL, NewTab, Tab
 from tests.support.api_client import ApiClient
 from tests.support.dashboard_pages import HOSTILE, PLAIN, fill
 
 #: Cards whose content is wider than they are.
 _CUT = """[...document.querySelectorAll(".card")]
   .filter((card) => card.scrollWidth > card.clientWidth + 1).map((card) => card.id || card.className)"""
+
+#: Text that turns what follows it round, unless it is isolated.
+TURNING = "\u202enur-emos"
+#: Texts with the first character of such a name that are not alone in an element that isolates them, and
+#: tooltips without marks around it.
+_NOT_ISOLATED = """(first) => {
+  const found = [];
+  const walker = document.createTreeWalker(document.documentElement, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const { data, parentElement: holder } = walker.currentNode;
+    if (!data.includes(first) || holder.matches("script, title, pre, textarea, .code *")) continue;
+    const text = data.trim();
+    const own = text.startsWith(first) || holder.matches(".bubble-text, .preview > span, .pre-line, .cause");
+    if (!own || getComputedStyle(holder).unicodeBidi === "normal") found.push(`${holder.tagName}: ${text}`);
+  }
+  for (const item of document.querySelectorAll("[data-confirm], [title]:not(.preview *)")) {
+    const text = item.dataset.confirm ?? item.title;
+    if (text.includes(first) && !text.startsWith(first)) found.push(`title: ${text}`);
+  }
+  if (document.title.includes(first)) found.push(document.title);
+  return found;
+}"""
+#: Cells of numbers in which a number has a line break.
+_BROKEN = """[...document.querySelectorAll("td.number")].filter((cell) => {
+  const range = document.createRange();
+  return [...cell.childNodes].some((node) => {
+    if (node.nodeType !== Node.TEXT_NODE || !node.data.trim()) return false;
+    range.selectNodeContents(node);
+    return new Set([...range.getClientRects()].map((rect) => Math.round(rect.top))).size > 1;
+  });
+}).map((cell) => cell.textContent)"""
 
 
 async def _check(tab: Tab, path: str) -> None:
@@ -30,6 +61,41 @@ async def test_every_page_is_accessible_on_a_phone(new_tab: NewTab, ask: ApiClie
     world = await fill(ask, f"{HOSTILE} {'long' * 60}")
     for path in world.pages:
         await _check(tab, path)
+
+
+async def test_no_page_scrolls_sideways_on_the_smallest_phone(new_tab: NewTab, ask: ApiClient) -> None:
+    tab = await new_tab(phone=True)
+    await tab.page.set_viewport_size(SMALL)
+    world = await fill(ask, f"{HOSTILE} {'long' * 60}")
+    await ask("PUT", "/api/workspaces/default", {"budget": {"costPerDay": 1_234_567, "tokensPerDay": 10**12}})
+    for path in world.pages:
+        await _check(tab, path)
+        assert await tab.page.evaluate("innerWidth") == SMALL["width"], path
+        assert await tab.page.evaluate(_BROKEN) == [], f"{path} breaks a number"
+
+
+async def test_names_do_not_turn_the_text_beside_them_round(tab: Tab, ask: ApiClient) -> None:
+    world = await fill(ask, TURNING)
+    keys = (await ask("GET", "/keys")).body["keys"]
+    (key,) = (each["id"] for each in keys if each["name"] == TURNING)
+    found = {}
+    for path in (*world.pages, f"keys/{key}"):
+        await tab.open(path)
+        found[path] = await tab.page.evaluate(_NOT_ISOLATED, TURNING[0])
+    assert {path: texts for path, texts in found.items() if texts} == {}
+    assert "Revoke the key \u2068[U+202E]" in (await tab.page.get_attribute("[data-confirm]", "data-confirm"))
+
+
+async def test_the_rows_of_a_list_are_short_on_a_phone(new_tab: NewTab, ask: ApiClient) -> None:
+    tab = await new_tab(phone=True)
+    world = await fill(ask)
+    for path in ("jobs", "runs"):
+        await tab.open(path)
+        heights = await tab.page.evaluate(
+            "[...document.querySelectorAll('main tbody tr')].map((e) => e.offsetHeight)"
+        )
+        assert len(heights) > 2
+        assert max(heights) <= 130, (path, heights, world)
 
 
 async def test_long_names_and_schedules_fit_into_the_lists_at_every_width(tab: Tab, ask: ApiClient) -> None:

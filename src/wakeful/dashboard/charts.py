@@ -48,6 +48,28 @@ def outcome_bars(
     return _svg(width, height, label, parts, "outcome-bars")
 
 
+def outcome_strokes(
+    bars: Sequence[Bar], *, slots: int = 20, height: int = 24, label: str = "Last outcomes"
+) -> Markup:
+    """Return the last outcomes as bars without links and tooltips: one path for each state.
+
+    A list of jobs has 20 bars in each row, so their size counts.
+    """
+    width = slots * (_BAR + _GAP) - _GAP
+    most = max((bar.value for bar in bars if bar.value is not None), default=0.0) or 1.0
+    start = (slots - len(bars)) * (_BAR + _GAP) + _BAR // 2
+    paths: dict[str, str] = {}
+    ends: dict[str, tuple[int, int]] = {}
+    for index, bar in enumerate(bars):
+        size = round(height if bar.value is None else max(height * 0.3, height * bar.value / most))
+        x, (end, top) = start + index * (_BAR + _GAP), ends.get(bar.state, (0, height))
+        paths[bar.state] = paths.get(bar.state, f"M0 {height - top}") + f"m{x - end} {top}v-{size}"
+        ends[bar.state] = x, size
+    axis = _fill('<path d="M0 {}H{}" class="chart-axis"/>', height, width)
+    parts = [_fill('<path d="{}" class="stroke-{}"/>', path, state) for state, path in paths.items()]
+    return _svg(width, height, label, [axis, *parts], "outcome-bars")
+
+
 class DayBar(NamedTuple):
     """A day: how many runs ended in each state, its tooltip, and where it leads."""
 
@@ -81,9 +103,16 @@ def day_strip(days: Sequence[DayBar], *, height: int = 40, label: str) -> Markup
 def columns(
     values: Sequence[float], titles: Sequence[str], *, width: int = 640, height: int = 96, label: str
 ) -> Markup:
-    """Return a column chart of one series."""
+    """Return a column chart of one series; without tooltips, if there are no titles."""
     most = max(values, default=0.0) or 1.0
     step = width / max(1, len(values))
+    if not titles:
+        path = "".join(
+            f"M{index * step:g} {height}v-{height * value / most:.0f}h{max(1.0, step - 1):g}V{height}"
+            for index, value in enumerate(values)
+            if value
+        )
+        return _svg(width, height, label, [_fill('<path d="{}" class="fill-series"/>', path)], "columns")
     parts = [
         _rect(index * step, height - size, max(1.0, step - 1), size, "series", title)
         for index, (value, title) in enumerate(zip(values, titles, strict=True))
@@ -155,7 +184,7 @@ def _rect(x: float, y: float, width: float, height: float, fill: str, title: str
 def _svg(width: float, height: float, label: str, parts: Sequence[Markup], kind: str) -> Markup:
     return _fill(
         '<svg class="chart chart-{}" viewBox="0 0 {:g} {:g}" role="img" aria-label="{}"'
-        ' preserveAspectRatio="none" focusable="false">{}</svg>',
+        ' preserveAspectRatio="none">{}</svg>',
         kind,
         width,
         height,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -11,9 +12,12 @@ from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
 from wakeful.service.auth.actor_names import actor_key, actor_name
+from wakeful.service.auth.masking import mask_alerts, mask_value
 from wakeful.values.instance_names import instance_to_path
 
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
+#: Characters that change the direction of the text after them.
+_OVERRIDES: Final = re.compile("[\u202a-\u202e\u2066-\u2069]")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
 #: The units of distances, each with the distance from which the next one is used; also in static/time.js.
@@ -271,6 +275,19 @@ def shorten(text: str | None, length: int = 120) -> str:
     return line[: length - 1] + "…" if len(line) > length or (rest and len(line) >= length) else line
 
 
+def isolate(text: str | None) -> str:
+    r"""Return a name for a title or a question, in which it cannot turn the text beside it round.
+
+    Characters that override the direction are shown by their numbers; the rest stands between marks.
+
+    >>> isolate("ann"), isolate("a\u202eb")
+    ('ann', '\u2068a[U+202E]b\u2069')
+    """
+    if not text or text.isascii():
+        return text or ""
+    return f"\u2068{_OVERRIDES.sub(lambda found: f'[U+{ord(found[0]):04X}]', text)}\u2069"
+
+
 def short_id(value: str) -> str:
     """Return the end of an id, which differs between ids of the same time."""
     return value[-8:]
@@ -306,6 +323,9 @@ FILTERS: Final[Mapping[str, Callable[..., object]]] = {
     "json_line": json_line,
     "json_start": json_start,
     "shorten": shorten,
+    "isolate": isolate,
+    "mask": mask_value,
+    "mask_alerts": mask_alerts,
     "short_id": short_id,
     "safe_link": safe_link,
 }

@@ -24,7 +24,7 @@ async def page(ask: ApiClient, query: str = "", **headers: str) -> str:
 
 
 def rows(text: str) -> list[str]:
-    return re.findall(r'data-name="([^"]*)"', text)
+    return re.findall(r'aria-label="Select (\w[^" ]*)"', text)
 
 
 async def some_jobs(ask: ApiClient) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, cast
 from starlette.responses import Response
 
 from wakeful.dashboard.context import PageDep, page_router
-from wakeful.dashboard.formats import pretty
+from wakeful.dashboard.formats import isolate, pretty
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.service.admin.audit import AuditPage
 from wakeful.service.admin.limits import BUCKETS, CREATE_JOB, INSTANCES, LIVE_JOBS
@@ -254,8 +254,8 @@ def in_words(details: str) -> str:
 
 def _word(value: object) -> str:
     if isinstance(value, list):
-        return " ".join(map(str, value))
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        return " ".join(map(_word, value))
+    return isolate(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _instant(name: str, text: str | None) -> int | None:

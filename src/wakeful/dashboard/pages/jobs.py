@@ -24,7 +24,7 @@ from wakeful.service.serializers import explain_job
 router = page_router()
 
 #: How many jobs a page shows.
-SHOWN: Final = 50
+SHOWN: Final = 40
 _DAY_MS: Final = 86_400_000
 _SCHEDULES: Final = {
     "cron": "Cron",
@@ -166,18 +166,14 @@ def _state_title(job: JobRecord, state: str) -> str:
 @lru_cache(maxsize=1_000)
 def _bars(runs: tuple[RunOutcome, ...]) -> Markup:
     """Return the chart of the last runs. Cached: a list that is shown again mostly has the same runs."""
-    return charts.outcome_bars([_bar(run) for run in runs], label=_outcomes_in_words(runs))
+    return charts.outcome_strokes([_bar(run) for run in runs], label=_outcomes_in_words(runs))
 
 
 def _bar(run: RunOutcome) -> charts.Bar:
     took = run.duration_ms
-    text = f"{state_word(run.state)}, {at(run.fire_ms)}"
-    if took is not None:
-        text += f", {duration(took)}"
     # A run without a duration that has ended is a short bar: nothing ran.
     value = float(took) if took is not None else (None if run.finished_ms is None else 0.0)
-    # Without links: 20 in each row would be too many stops for the keyboard.
-    return charts.Bar(run.state, value, text)
+    return charts.Bar(run.state, value, "")
 
 
 def _outcomes_in_words(runs: Sequence[RunOutcome]) -> str:
@@ -192,5 +188,5 @@ def _outcomes_in_words(runs: Sequence[RunOutcome]) -> str:
 
 def _cost_chart(costs: Sequence[float], now_ms: int) -> Markup:
     first = now_ms - (len(costs) - 1) * _DAY_MS
-    titles = [f"{at(first + day * _DAY_MS)[:10]}: {money(cost)}" for day, cost in enumerate(costs)]
-    return charts.columns(costs, titles, width=56, height=20, label=f"Cost per day: {'; '.join(titles)}")
+    titles = [f"{at(first + day * _DAY_MS)[5:10]}: {money(cost)}" for day, cost in enumerate(costs) if cost]
+    return charts.columns(costs, (), width=56, height=20, label=f"Cost per day: {'; '.join(titles)}")

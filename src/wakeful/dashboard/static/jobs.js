@@ -1,6 +1,7 @@
 // The list of jobs: search while typing, filters in the address, selection, and actions on what is selected.
 
 import { bulk } from "./bulk.js";
+import { element } from "./dialogs.js";
 import { refreshRegion } from "./live.js";
 
 const DELAY_MS = 200;
@@ -8,12 +9,18 @@ const DELAY_MS = 200;
 export default function jobs(root) {
   const region = root.querySelector("#list");
   const refresh = refresher(region);
+  startMenus(root, region);
   const filterChanged = startSelection(root, region, refresh);
   startFilters(root.querySelector("[data-filters]"), () => {
     filterChanged();
     refresh();
   });
 }
+
+const rowOf = (item) => {
+  const row = item.closest("tr");
+  return { row, key: row.dataset.key, link: row.querySelector(".name a") };
+};
 
 const address = () => location.pathname + location.search;
 
@@ -79,6 +86,29 @@ function startFilters(form, refresh) {
   });
 }
 
+// The menu of a row is filled when it opens: the menus of all rows would be half of the page.
+function startMenus(root, region) {
+  const all = root.querySelector("[data-row-actions]");
+  const fill = (menu) => {
+    const { row, link } = rowOf(menu);
+    const actions = row.dataset.actions ?? all.dataset.rowActions;
+    let holder = menu.querySelector(".menu-items");
+    if (holder?.dataset.actions === actions) return;
+    if (!holder) menu.append((holder = element("div", { className: "menu-items" })));
+    holder.dataset.actions = actions;
+    holder.replaceChildren(...actions.split(" ").map((name) => all.content.querySelector(`[data-row="${name}"]`).cloneNode(true)));
+    for (const edit of holder.querySelectorAll("a")) edit.href = `${link.pathname}/edit`;
+  };
+  region.addEventListener("click", ({ target }) => {
+    const menu = target.closest(".menu > summary")?.parentElement;
+    if (menu) fill(menu);
+  });
+  region.addEventListener("toggle", ({ target }) => {
+    if (target.open) fill(target);
+  }, true);
+  region.addEventListener("wakeful:replaced", () => region.querySelectorAll("details.menu[open]").forEach(fill));
+}
+
 // Returns what to call when the filter has changed.
 function startSelection(root, region, refresh) {
   const bar = root.querySelector("[data-selection-bar]");
@@ -87,13 +117,13 @@ function startSelection(root, region, refresh) {
   let everything = false; // all that match the filter, also on other pages
   let last = null; // the last box that was changed, for ranges
   let listed = address(); // of the filter that the list shows: the chosen one, once it is loaded
-  const boxes = () => [...region.querySelectorAll("input[data-id]")];
+  const boxes = () => [...region.querySelectorAll("td.select input")];
   const found = () => region.querySelector("[data-found]");
 
   const show = () => {
     const all = boxes();
     for (const box of all) {
-      box.checked = everything || selected.has(box.dataset.id);
+      box.checked = everything || selected.has(rowOf(box).key);
       box.closest("tr").setAttribute("aria-selected", String(box.checked));
     }
     const page = region.querySelector("[data-select-page]");
@@ -117,21 +147,21 @@ function startSelection(root, region, refresh) {
     show();
   };
   const set = (box, on) => {
-    if (on) selected.set(box.dataset.id, box.dataset.name);
-    else selected.delete(box.dataset.id);
+    if (on) selected.set(rowOf(box).key, rowOf(box).link.textContent);
+    else selected.delete(rowOf(box).key);
   };
 
   region.addEventListener("click", (event) => {
-    const box = event.target.closest("input[data-id]");
+    const box = event.target.closest("td.select input");
     if (box) {
       if (everything) for (const each of boxes()) set(each, true);
       everything = false;
       const all = boxes();
-      const from = all.findIndex((each) => each.dataset.id === last);
+      const from = all.findIndex((each) => rowOf(each).key === last);
       const to = all.indexOf(box);
       const range = event.shiftKey && from >= 0 ? all.slice(Math.min(from, to), Math.max(from, to) + 1) : [box];
       for (const each of range) set(each, box.checked);
-      last = box.dataset.id;
+      last = rowOf(box).key;
       show();
     } else if (event.target.matches("[data-select-page]")) {
       const on = event.target.checked;
@@ -139,8 +169,8 @@ function startSelection(root, region, refresh) {
       for (const each of boxes()) set(each, on);
       show();
     }
-    const row = event.target.closest("[data-row]");
-    if (row) act(row.dataset.row, { jobs: [row.dataset.id] });
+    const item = event.target.closest("button[data-row]");
+    if (item) act(item.dataset.row === "approve" ? "resume" : item.dataset.row, { jobs: [rowOf(item).key] });
   });
   bar.addEventListener("click", (event) => {
     if (event.target.closest("[data-select-all]")) {

@@ -98,6 +98,8 @@ function morph(target, source) {
     if (rendered.get(target) !== source.outerHTML) target.replaceWith(document.importNode(source, true));
     return;
   }
+  // A module fills it.
+  if ("own" in target.dataset && "own" in source.dataset) return;
   for (const { name, value } of source.attributes) {
     if (!OWN.has(name) && target.getAttribute(name) !== value) target.setAttribute(name, value);
   }

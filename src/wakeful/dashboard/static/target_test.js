@@ -14,7 +14,10 @@ export function testResult({ ok, message, request, response, secret }) {
   return element("div", { className: "test-result" }, ...parts);
 }
 
+// A credential is not shown, to no one: pictures of pages are shared.
+const SECRET = /authorization|cookie|token|secret|api-?key|passw|credential/i;
+
 function block(first, headers, body) {
-  const text = [first, ...headers.map(([name, value]) => `${name}: ${value}`), "", body].join("\n");
+  const text = [first, ...headers.map(([name, value]) => `${name}: ${SECRET.test(name) ? "***" : value}`), "", body].join("\n");
   return element("pre", { tabIndex: 0, textContent: text });
 }
