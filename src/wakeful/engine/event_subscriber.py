@@ -227,12 +227,18 @@ class EventSubscriber(Loop):
     async def _poll(self, source: EventSource, wanted: _Source) -> EventSource:
         page = read_poll(await self._request(wanted, POLL, {"cursor": source.position, "maxEvents": _PAGE}))
         for event in page.events:
-            await self._receiver.start(source, event)
+            try:
+                if isinstance(event, InvalidArgument):
+                    raise event
+                await self._receiver.start(source, event)
+            except InvalidArgument as error:  # the events after it are not held up
+                why = f"an event of the server cannot be read: {error.message}"
+                await self._receiver.report(source, "event_gap", why)
         if page.truncated and source.position is not None:
             await self._receiver.report(source, "event_gap", "the server no longer has all events")
         wait_ms = _POLL_MS if page.next_poll_ms is None else page.next_poll_ms
-        wait_ms = 0 if page.has_more and page.cursor != source.position else wait_ms
-        due_ms = self.clock.now_ms() + min(max(wait_ms, 0 if page.has_more else _SHORTEST_MS), _LONGEST_MS)
+        has_next = page.has_more and page.cursor != source.position
+        due_ms = self.clock.now_ms() + (0 if has_next else min(max(wait_ms, _SHORTEST_MS), _LONGEST_MS))
         return source._replace(position=page.cursor, due_ms=due_ms, expires_ms=None)
 
     async def _fail(self, source: EventSource, error: str, *, refused: bool) -> EventSource:

@@ -18,6 +18,7 @@ from wakeful.launch.http.client import HttpClient
 from wakeful.launch.http.messages import HttpError
 from wakeful.values.json_value import Json, compact, json_from_stored
 from wakeful.values.package import VERSION
+from wakeful.values.stored_text import clean_text
 
 PROTOCOL: Final = "2026-07-28"
 TIMEOUT_S: Final = 30.0
@@ -77,7 +78,7 @@ class McpClient:
         refusal = answer.get("error")
         if isinstance(refusal, dict):
             code = refusal.get("code")
-            text = str(refusal.get("message") or "the server refused the request")[:500]
+            text = clean_text(str(refusal.get("message") or "the server refused the request")[:500])
             raise McpError(f"{method}: {text}", code if type(code) is int else None, response.status)
         if not 200 <= response.status < 300:
             raise McpError(f"{method}: the server answered HTTP {response.status}", status=response.status)

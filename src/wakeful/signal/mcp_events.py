@@ -11,10 +11,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from wakeful.errors import InvalidArgument
-from wakeful.values.json_value import Json, compact, json_from_stored, quote
+from wakeful.values.json_value import Json, compact, json_from_stored, json_value, quote
+from wakeful.values.stored_text import UNSTORABLE, clean_text, is_storable
 
 #: The capability in `server/discover`, and the methods.
 CAPABILITY: Final = "events"
@@ -142,7 +143,8 @@ def read_message(body: bytes) -> Message:
         if not isinstance(reason, dict):
             raise InvalidArgument("'error' of a termination is an object")
         code = reason.get("code")
-        return Terminated(code if type(code) is int else 0, str(reason.get("message") or "")[:_MAX_ID])
+        message = clean_text(str(reason.get("message") or "")[:_MAX_ID])
+        return Terminated(code if type(code) is int else 0, message)
     if kind is not None:
         raise InvalidArgument(f"there is no message of type {quote(kind)}")
     return read_event(value)
@@ -159,6 +161,10 @@ def read_event(value: object) -> McpEvent:
     data = value.get("data")
     if not isinstance(data, dict):
         raise InvalidArgument("'data' of an event is an object")
+    try:
+        data = cast(dict[str, Json], json_value(data, MAX_MESSAGE))
+    except InvalidArgument as error:
+        raise InvalidArgument(f"'data' of an event: {error.message}") from error
     timestamp = _text(value, "timestamp")
     if _instant(timestamp) is None:
         raise InvalidArgument("'timestamp' of an event is an instant in ISO 8601, with its offset")
@@ -181,7 +187,8 @@ class Grant(NamedTuple):
 class PolledEvents(NamedTuple):
     """What a server answered to `events/poll`."""
 
-    events: tuple[McpEvent, ...]
+    #: in order; an InvalidArgument is an event that cannot be read
+    events: tuple[McpEvent | InvalidArgument, ...]
     cursor: str | None
     truncated: bool
     has_more: bool
@@ -219,12 +226,19 @@ def read_poll(value: object) -> PolledEvents:
         raise InvalidArgument("'events' of the result of events/poll is a list")
     wait = value.get("nextPollMs")
     return PolledEvents(
-        tuple(map(read_event, found)),
+        tuple(map(_read_polled, found)),
         _optional_text(value, "cursor"),
         value.get("truncated") is True,
         value.get("hasMore") is True,
         wait if type(wait) is int and wait >= 0 else None,
     )
+
+
+def _read_polled(value: object) -> McpEvent | InvalidArgument:
+    try:
+        return read_event(value)
+    except InvalidArgument as error:
+        return error
 
 
 def _instant(text: str) -> datetime | None:
@@ -239,6 +253,8 @@ def _text(value: Mapping[str, object], name: str) -> str:
     found = value.get(name)
     if not isinstance(found, str) or not 0 < len(found) <= _MAX_ID:
         raise InvalidArgument(f"'{name}' is a text of 1 to {_MAX_ID} characters")
+    if not is_storable(found):
+        raise InvalidArgument(f"'{name}': {UNSTORABLE}")
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from wakeful.signal.mcp_events import (
     verification_json,
 )
 
-texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1, max_size=20)
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | texts, lambda inner: st.lists(inner), max_leaves=5
 )
@@ -60,7 +61,12 @@ def test_garbage_is_refused(body: bytes):
         {"timestamp": "2026-10-01T09:00:00"},
         {"timestamp": "today"},
         {"data": []},
+        {"data": {"cost": math.nan}},
+        {"data": {"text": "\ud800"}},
+        {"data": {"text": "x" * MAX_MESSAGE}},
+        {"eventId": "1\x00"},
         {"cursor": 1},
+        {"cursor": "\ud800"},
     ],
 )
 def test_an_event_without_a_required_field_is_refused(change: dict[str, Any]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -149,6 +150,8 @@ async def test_what_is_not_signed_old_or_of_another_subscription_is_refused(worl
     assert (await post(to, event, "evt_1", headers={"x-mcp-subscription-id": "sub_other"}))[0] == 422
     assert (await post(to, {**event, "name": "other"}, "evt_1"))[0] == 422
     assert (await post(to, {**event, "data": []}, "evt_1"))[0] == 422
+    assert (await post(to, {**event, "data": {"cost": math.nan}}, "evt_1"))[0] == 422
+    assert (await post(to, {**event, "cursor": "\x00"}, "evt_1"))[0] == 422
     assert (await post(to, {**event, "data": {"text": "x" * 300_000}}, "evt_1"))[0] == 413
     challenge = {"type": "verification", "challenge": "c"}
     assert (await post(to, challenge, "msg_1", secret=b"x" * 32))[0] == 401
@@ -167,6 +170,17 @@ async def test_events_are_polled_without_a_public_url(polling: World):
     runs = await polling.runs(60)
     assert _payloads(runs) == [{"number": number} for number in range(60)]
     assert polling.crm.methods.count("events/subscribe") == 0
+
+
+async def test_a_polled_event_that_cannot_be_read_does_not_hold_up_others(polling: World):
+    await polling.save()
+    await polling.source()
+    for data in ({"number": 0}, {"text": "\ud800"}, {"text": "x" * 300_000}, {"number": 1}):
+        polling.crm.add_event(**data)
+    runs = await polling.runs(4)
+    assert _payloads([run for run in runs if run.reason is None]) == [{"number": 0}, {"number": 1}]
+    (gap,) = await polling.incidents()
+    assert (gap["cause"], gap["failedRuns"]) == ("event_gap", 2)
 
 
 async def test_an_event_without_webhook_delivery_is_polled(world: World):
