@@ -152,8 +152,8 @@ def everywhere(monkeypatch: pytest.MonkeyPatch, name: str, function: Callable[..
     real = getattr(sqlite_mailbox, name)
     users = [
         module
-        for module in list(sys.modules.values())
-        if module.__name__.startswith("wakeful.store.sqlite") and getattr(module, name, None) is real
+        for path, module in list(sys.modules.items())
+        if path.startswith("wakeful.store.sqlite") and getattr(module, name, None) is real
     ]
     assert len(users) > 1
     for module in users:
