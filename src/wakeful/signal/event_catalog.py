@@ -70,7 +70,8 @@ def _changed(
     arguments: dict[str, Json] = {
         key: {**_TEXT, "description": text} for key, text in {**about, **(filters or {})}.items()
     }
-    return EventDefinition(name, description, arguments, {field: {} for field in payload})
+    fields: dict[str, Json] = {field: {} for field in payload}
+    return EventDefinition(name, description, arguments, fields, delivery=("webhook", "poll"))
 
 
 EVENTS: Final[Mapping[str, EventDefinition]] = {

@@ -1,6 +1,6 @@
-"""The events of the MCP server: `events/list`, `events/subscribe` and `events/unsubscribe`. Experimental.
+"""The events of the MCP server: `events/list`, `events/subscribe`, `events/unsubscribe` and `events/poll`.
 
-They are part of the server at `/mcp` only: a server on stdin and stdout has no callbacks to verify.
+Experimental. They are part of the server at `/mcp` only: one on stdin and stdout cannot verify callbacks.
 """
 
 from __future__ import annotations
@@ -16,13 +16,23 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, RequestParams
 from wakeful.api.mcp.server import Context
 from wakeful.errors import NotFound, PermissionDenied, ResourceExhausted, WakefulError
 from wakeful.launch.event_callback import CallbackRefused
-from wakeful.service.agents.subscriptions import SubscriptionRequest, Subscriptions
+from wakeful.service.agents.subscriptions import SubscriptionRequest, Subscriptions, read_cursor
 from wakeful.service.auth.access import Principal
 from wakeful.service.row_codec import instant
-from wakeful.signal.event_catalog import EVENTS
-from wakeful.signal.mcp_events import CALLBACK_ERROR, CAPABILITY, LIST, NOT_FOUND, SUBSCRIBE, UNSUBSCRIBE
+from wakeful.signal.event_catalog import EVENTS, TICK
+from wakeful.signal.mcp_events import (
+    CALLBACK_ERROR,
+    CAPABILITY,
+    LIST,
+    NOT_FOUND,
+    POLL,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+)
 from wakeful.values.json_value import Json
 
+#: How long a client waits until its next poll.
+_NEXT_POLL_MS: Final = 5_000
 _DISCOVER: Final = "server/discover"
 _FORBIDDEN: Final = -32012
 _EXHAUSTED: Final = -32013
@@ -49,14 +59,36 @@ def add_events(server: Server[Any], caller_of: Callable[[Context], EventCaller])
     async def subscribe(ctx: Context, params: RequestParams) -> Answer:
         caller, request = caller_of(ctx), _request(ctx)
         row = await caller.subscriptions.subscribe(caller.principal, caller.workspace, caller.agent, request)
-        return {"id": row.id, "refreshBefore": instant(row.expires_ms), "cursor": None, "truncated": False}
+        answer: Answer = {"id": row.id, "refreshBefore": instant(row.expires_ms)}
+        if row.event == TICK:
+            return {**answer, "cursor": None, "truncated": False}
+        # A subscription begins at its position; a refreshed one has lost nothing since.
+        cursor, is_new = request.cursor, row.created_ms == row.refreshed_ms
+        lost = is_new and cursor is not None and read_cursor(cursor) < row.position
+        return {**answer, "cursor": str(row.position) if is_new else cast(Json, cursor), "truncated": lost}
 
     async def unsubscribe(ctx: Context, params: RequestParams) -> Answer:
         caller, request = caller_of(ctx), _request(ctx)
         await caller.subscriptions.unsubscribe(caller.principal, caller.workspace, caller.agent, request)
         return {}
 
-    for method, handler in ((LIST, list_events), (SUBSCRIBE, subscribe), (UNSUBSCRIBE, unsubscribe)):
+    async def poll(ctx: Context, params: RequestParams) -> Answer:
+        caller, request = caller_of(ctx), _request(ctx)
+        found = await caller.subscriptions.poll(caller.principal, caller.workspace, caller.agent, request)
+        return {
+            "events": [event.to_json() for event in found.events],
+            "cursor": found.cursor,
+            "truncated": found.truncated,
+            "hasMore": found.more,
+            "nextPollMs": _NEXT_POLL_MS,
+        }
+
+    for method, handler in (
+        (LIST, list_events),
+        (SUBSCRIBE, subscribe),
+        (UNSUBSCRIBE, unsubscribe),
+        (POLL, poll),
+    ):
         server.add_request_handler(method, RequestParams, _with_errors(handler))
     server.middleware.append(_advertise)
 
@@ -71,9 +103,8 @@ async def _advertise(ctx: Context, call_next: CallNext) -> Any:
 
 def _request(ctx: Context) -> SubscriptionRequest:
     params = cast(Mapping[str, object], ctx.params or {})
-    return SubscriptionRequest(
-        params.get("name"), params.get("arguments"), params.get("delivery"), params.get("ttlMs")
-    )
+    names = "name", "arguments", "delivery", "ttlMs", "cursor", "maxAgeMs", "maxEvents"
+    return SubscriptionRequest(*map(params.get, names))
 
 
 def _with_errors(

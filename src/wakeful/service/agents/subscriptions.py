@@ -7,11 +7,12 @@ ended, refused by its callback, or expires; it never outlives the key that made 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from wakeful.document import read_definition
+from wakeful.engine.event_facts import read_facts
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job.job import Definition, JobRecord, Work, choose_anchor
 from wakeful.job.policy import DAY_MS, Backoff, Policy
@@ -21,8 +22,8 @@ from wakeful.run.planning import begin
 from wakeful.service.auth.access import Action, Principal, check_person
 from wakeful.service.auth.accounts import Accounts, JobContext
 from wakeful.service.auth.agent_policy import AgentTargetPolicy
-from wakeful.signal.event_catalog import TICK, EventDefinition, check_arguments, find_event, job_name
-from wakeful.signal.mcp_events import subscription_id
+from wakeful.signal.event_catalog import TICK, EventDefinition, check_arguments, find_event, job_name, passes
+from wakeful.signal.mcp_events import McpEvent, subscription_id
 from wakeful.store.audit import AuditEntry
 from wakeful.store.internal_jobs import WORKSPACE_AGENT
 from wakeful.store.port import Store
@@ -46,6 +47,11 @@ _POLICY: Final = Policy(
 )
 #: The longest time until a subscription expires that has a time to live.
 _MAX_TTL_MS: Final = 366 * DAY_MS
+#: How many events a poll returns, by default and at most, and how many pages of the changelog it reads.
+_POLLED: Final = 50
+_MOST_POLLED: Final = 500
+_ROWS: Final = 50
+_PAGES: Final = 10
 _DELIVERY: Final = frozenset({"mode", "url", "secret"})
 
 
@@ -56,6 +62,20 @@ class SubscriptionRequest(NamedTuple):
     arguments: object
     delivery: object
     ttl_ms: object = None
+    #: where to begin, the age of the oldest event and how many events to return, of a poll
+    cursor: object = None
+    max_age_ms: object = None
+    max_events: object = None
+
+
+class PolledEvents(NamedTuple):
+    """The events after a cursor."""
+
+    events: Sequence[McpEvent]
+    cursor: str
+    #: whether events between the two cursors were left out
+    truncated: bool
+    more: bool
 
 
 class Subscriptions:
@@ -119,6 +139,42 @@ class Subscriptions:
 
         sealed = self._keyring.seal(secret)
         return await self._store.subscribe(row, job_to_row(job, sealed), entries, self._allowance)
+
+    async def poll(
+        self, principal: Principal, workspace: str, agent: str | None, request: SubscriptionRequest
+    ) -> PolledEvents:
+        """Return the events after a cursor, which is the position in the changelog; None: from now on."""
+        event = find_event(request.name)
+        arguments = check_arguments(event, request.arguments)
+        if "poll" not in event.delivery:
+            raise InvalidArgument(f"{event.name} is delivered by 'webhook' only; subscribe to it")
+        scope = agent or principal.agent
+        await self._accounts.authorize(principal, "read", workspace, scope)
+        filters = await self.filters(principal, workspace, scope, event, arguments)
+        most = min(_number("maxEvents", request.max_events) or _POLLED, _MOST_POLLED)
+        max_age_ms = _number("maxAgeMs", request.max_age_ms)
+        last = await self._store.last_change()
+        position = last if request.cursor is None else read_cursor(request.cursor)
+        if position > last:  # of another database
+            return PolledEvents((), str(last), True, False)
+        oldest_ms = 0 if max_age_ms is None else self._store.clock.now_ms() - max_age_ms
+        found: list[McpEvent] = []
+        truncated, pages = False, 0
+        while position < last and len(found) < most and pages < _PAGES:
+            rows = await self._store.changes(position, _ROWS, finished_only=True)
+            if not rows:
+                break
+            truncated, pages = truncated or rows[0].first > position + 1, pages + 1
+            for fact in await read_facts(self._store, rows, position):
+                if len(found) >= most and fact.seq > position:
+                    break
+                if (fact.workspace, fact.name) == (workspace, event.name) and passes(filters, fact.data):
+                    truncated = truncated or fact.at_ms < oldest_ms
+                    found += [fact.to_event()] if fact.at_ms >= oldest_ms else []
+                    position = fact.seq
+            else:
+                position = rows[-1].last
+        return PolledEvents(found, str(position), truncated, position < last)
 
     async def filters(
         self,
@@ -198,6 +254,24 @@ class Subscriptions:
         return url, read_secret(secret)
 
 
+def read_cursor(value: object) -> int:
+    """Return the position of a cursor. Raises InvalidArgument.
+
+    >>> read_cursor("17")
+    17
+    """
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
+        return int(value)
+    raise InvalidArgument("cursor: it is the cursor of an earlier answer, or null")
+
+
+def _number(name: str, value: object) -> int | None:
+    number = None if value is None else whole_number(value)
+    if value is not None and (number is None or number <= 0):
+        raise InvalidArgument(f"{name}: it is a number above 0")
+    return number
+
+
 def _owner(principal: Principal, workspace: str, agent: str) -> str:
     return f"{workspace}/{agent}/{principal.actor}"
 
@@ -207,12 +281,8 @@ def _entry(principal: Principal, row: SubscriptionRow, action: str) -> AuditEntr
 
 
 def _expiry_ms(ttl: object, now_ms: int) -> int | None:
-    if ttl is None:
-        return None
-    ttl_ms = whole_number(ttl)
-    if ttl_ms is None or ttl_ms <= 0:
-        raise InvalidArgument("ttlMs: it is a number of milliseconds above 0, or null")
-    return now_ms + min(ttl_ms, _MAX_TTL_MS)
+    ttl_ms = _number("ttlMs", ttl)
+    return None if ttl_ms is None else now_ms + min(ttl_ms, _MAX_TTL_MS)
 
 
 def _job(

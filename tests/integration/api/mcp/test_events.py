@@ -16,6 +16,7 @@ from tests.support.receiver import Receiver
 from tests.support.waiting import eventually
 from wakeful import Wakeful
 from wakeful.launch.secrets import format_secret, is_signed
+from wakeful.service.auth.access import LOCAL
 from wakeful.values.clock import SystemClock
 
 pytest.importorskip("mcp")
@@ -243,3 +244,58 @@ async def test_what_happens_to_runs_is_delivered_in_order_while_the_callback_fai
 
 async def _is_over(app: Wakeful, run_id: str) -> bool:
     return (await app.runs.get(run_id)).finished_at is not None
+
+
+async def test_events_are_polled_after_a_cursor_and_a_gap_is_reported(subscriber: Subscriber) -> None:
+    app = subscriber.client.app
+
+    async def poll(cursor: object, client: ApiClient | None = None, **given: object) -> dict[str, Any]:
+        answer = await subscriber.call("events/poll", client, name="job.changed", cursor=cursor, **given)
+        content: dict[str, Any] = answer.get("result") or answer["error"]
+        return content
+
+    begun = await poll(None)
+    assert (begun["events"], begun["hasMore"], begun["truncated"]) == ([], False, False)
+    names = [f"job-{number}" for number in range(7)]
+    for name in names:
+        await app.jobs.create(name, schedule=SELDOM)
+    await subscriber.client("PUT", "/agents/writer", {})
+    await subscriber.client("POST", "/agents/writer/jobs", {"name": "elsewhere", "schedule": SELDOM})
+    found: list[str] = []
+    cursor, pages = begun["cursor"], 0
+    page: dict[str, Any] = {"hasMore": True}
+    while page["hasMore"]:
+        page = await poll(cursor, maxEvents=3)
+        assert (len(page["events"]) <= 3, page["truncated"]) == (True, False)
+        found += [event["data"]["job"] for event in page["events"]]
+        cursor, pages = page["cursor"], pages + 1
+    assert (found, pages) == ([*names, "elsewhere"], 3)
+    assert (await poll(cursor))["events"] == []
+    again = await poll(begun["cursor"], arguments={"job": "job-3"})
+    assert [event["data"]["job"] for event in again["events"]] == ["job-3"]
+    writer = await subscriber.client.new("agent", agent="writer")
+    own = await poll(begun["cursor"], writer)
+    assert [event["data"]["job"] for event in own["events"]] == ["elsewhere"]
+    assert (await poll(begun["cursor"], writer, arguments={"agent": "default"}))["code"] == -32011
+    assert (await poll("x"))["code"] == (await poll(cursor, maxEvents=0))["code"] == -32602
+    assert (await subscriber.call("events/poll", None, **subscriber.tick()))["error"]["code"] == -32602
+    await app.store.prune_changes(app.store.clock.now_ms() + 1, 1_000)
+    assert (await poll(begun["cursor"]))["truncated"] is True
+    assert (await poll("99999999"))["truncated"] is True
+
+
+async def test_a_subscription_ends_with_its_time_to_live_and_with_its_key(subscriber: Subscriber) -> None:
+    services, store = subscriber.client.app.services, subscriber.client.app.store
+    key, secret = await services.auth.keys.create(LOCAL, "default", {"name": "k", "role": "admin"})
+    slow = {"schedule": "0 9 * * *"}
+    short = await subscriber.result("events/subscribe", **subscriber.tick(arguments=slow, ttlMs=200))
+    request = subscriber.tick(arguments={**slow, "tz": "Europe/Berlin"})
+    answer = await subscriber.call("events/subscribe", subscriber.client.with_key(secret), **request)
+    await services.auth.keys.revoke(LOCAL, "default", key.id)
+    for identity in (short["id"], answer["result"]["id"]):
+
+        async def has_ended(identity: str = identity) -> bool:
+            row = await store.subscription(identity)
+            return row is not None and not row.is_active
+
+        await eventually(has_ended)
