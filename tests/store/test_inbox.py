@@ -15,12 +15,12 @@ from tests.store.test_verifications import given_reported
 from tests.support.factories import MINUTE, NOW, FalseClock, alone, asleep, ended, given_held
 from tests.support.query_plans import visited
 from wakeful.evolution.suggestion import Suggestion
-from wakeful.run.inbox import INBOX_KINDS
+from wakeful.run.inbox import COUNTED, INBOX_KINDS
 from wakeful.run.incidents import Incident
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow, RunFilter
 from wakeful.store.sql import incidents, suggestions
-from wakeful.store.sql.inbox import COUNTED, InboxFilter, count_statement, list_statement
+from wakeful.store.sql.inbox import InboxFilter, count_statement, list_statement
 from wakeful.store.sql.runs import list_runs
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite.session import translate

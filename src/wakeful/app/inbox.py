@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 from wakeful.app.home import Home, at_home
 from wakeful.client.inbox import Inbox as ClientInbox
-from wakeful.errors import InvalidArgument
 from wakeful.model import InboxCounts, InboxDecision, InboxItem, Page
-from wakeful.run.inbox import InboxAction
+from wakeful.run.inbox import InboxAction, parse_position, write_position
 from wakeful.service.admin.inbox import allowed_actions
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.serializers import INBOX_DECISIONS, INBOX_ITEMS, inbox_counts
@@ -33,13 +32,15 @@ class Inbox(ClientInbox):
         cursor: str | None = None,
     ) -> Page[InboxItem]:
         found = await self._services.admin.inbox.list(
-            LOCAL, self._workspace, kinds=list(kinds), agent=agent, after=_position(cursor), limit=limit + 1
+            LOCAL,
+            self._workspace,
+            kinds=list(kinds),
+            agent=agent,
+            after=parse_position(cursor),
+            limit=limit + 1,
         )
         items = [INBOX_ITEMS.to_model(row, may=allowed_actions(LOCAL, row.kind)) for row in found[:limit]]
-        if len(found) <= limit:
-            return Page(items)
-        since_ms, subject_id = found[limit - 1].position
-        return Page(items, f"{since_ms}.{subject_id}")
+        return Page(items, write_position(found[limit - 1]) if len(found) > limit else None)
 
     async def counts(self, *, agent: str | None = None) -> InboxCounts:
         return inbox_counts(await self._services.admin.inbox.counts(LOCAL, self._workspace, agent=agent))
@@ -61,12 +62,3 @@ class Inbox(ClientInbox):
             LOCAL, self._workspace, item_id, action, reason=reason, version=version
         )
         return INBOX_DECISIONS.to_model(decided)
-
-
-def _position(cursor: str | None) -> tuple[int, str] | None:
-    if cursor is None:
-        return None
-    since_ms, _, subject_id = cursor.partition(".")
-    if not (since_ms.isascii() and since_ms.isdigit() and len(since_ms) < 16):
-        raise InvalidArgument("cursor: use that of the previous page, or leave it out")
-    return int(since_ms), subject_id

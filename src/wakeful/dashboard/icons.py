@@ -11,6 +11,7 @@ from markupsafe import Markup
 #: The lines of each icon, in a square of 24 by 24.
 PATHS: Final[Mapping[str, str]] = {
     "home": "M3 10.5 12 3l9 7.5V21h-6v-6H9v6H3z",
+    "inbox": "M4 13 7 4h10l3 9v7H4zM4 13h5l1.5 3h3L15 13h5",
     "jobs": "M4 5h16v4H4zM4 11h16v4H4zM4 17h10v3H4z",
     "runs": "M6 4l14 8-14 8z",
     "calendar": "M4 6h16v14H4zM4 10h16M8 3v5M16 3v5",

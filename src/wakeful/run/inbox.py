@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple, get_args
 
-from wakeful.errors import NotFound
+from wakeful.errors import InvalidArgument, NotFound
 from wakeful.values.ids import is_id
 
 InboxKind = Literal["verification", "approval", "suggestion", "incident"]
@@ -27,6 +27,8 @@ INBOX_ACTIONS: Final[dict[InboxKind, tuple[InboxAction, ...]]] = {
     "suggestion": ("approve", "reject"),
     "incident": ("approve",),
 }
+#: How far items of a kind are counted.
+COUNTED: Final = 1_000
 #: How much of a text an item shows.
 MAX_DETAIL: Final = 400
 
@@ -75,6 +77,26 @@ class InboxRow(NamedTuple):
         if self.kind == "suggestion":
             return f"Better settings for {job} of agent '{self.agent}'"
         return f"{job[0].upper()}{job[1:]} of agent '{self.agent}' fails: {self.what}"
+
+
+def write_position(row: InboxRow) -> str:
+    """Return the position of an item as text, for the next page."""
+    since_ms, subject_id = row.position
+    return f"{since_ms}.{subject_id}"
+
+
+def parse_position(text: str | None) -> tuple[int, str] | None:
+    """Return the position of an item, or raise InvalidArgument; None for None.
+
+    >>> parse_position("1800000000000.01980000-0000-7000-8000-000000000000")
+    (1800000000000, '01980000-0000-7000-8000-000000000000')
+    """
+    if text is None:
+        return None
+    since_ms, _, subject_id = text.partition(".")
+    if not (since_ms.isascii() and since_ms.isdigit() and len(since_ms) < 16 and is_id(subject_id)):
+        raise InvalidArgument("cursor: use that of the previous page, or leave it out")
+    return int(since_ms), subject_id
 
 
 def parse_item_id(item_id: str) -> tuple[InboxKind, str]:

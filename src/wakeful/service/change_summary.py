@@ -32,6 +32,7 @@ FIGURES: Final = {
     "deadLetters": "dead_letters",
     "openIncidents": "open_incidents",
     "acknowledgedIncidents": "acknowledged_incidents",
+    "inbox": "inbox",
     "workers": "workers",
     "nextTickMs": "next_tick_ms",
 }

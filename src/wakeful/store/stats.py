@@ -200,6 +200,8 @@ class LiveFigures(NamedTuple):
     next_tick_ms: int | None
     #: the fields whose real value may be higher, because a limit was reached
     more: tuple[str, ...] = ()
+    #: what waits for a person
+    inbox: int = 0
 
 
 class AgentOverview(NamedTuple):

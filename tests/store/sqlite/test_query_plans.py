@@ -130,7 +130,7 @@ def _load(db: sqlite3.Connection) -> None:
         f"""
         WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n LIMIT {JOBS // 10})
         INSERT INTO keys SELECT 'key-' || i, 'ws-' || (i % 10), '', 'agent', 'agent-1',
-            CAST('hash-' || i AS BLOB), {NOW}, 'key:1', NULL, NULL, NULL FROM n"""
+            CAST('hash-' || i AS BLOB), {NOW}, 'key:1', NULL, NULL, NULL, NULL FROM n"""
     )
     for _, sql in indexes:
         db.execute(sql)

@@ -42,6 +42,7 @@ MODULES: Final = (
     "dead_letters",
     "incidents",
     "suggestions",
+    "inbox",
     "agents",
     "instances",
     "admin",

@@ -152,6 +152,7 @@ COMMANDS: Final = (
         "Jobs",
         "Show the suggestions for jobs, show one, or apply, dismiss or roll back one.",
     ),
+    IndexEntry("inbox", "inbox", "Jobs", "Show what waits for a person, approve it or reject it."),
     IndexEntry("agents", "agents", "Administration", "Agents: list, show, put, set, rotate-secret, delete."),
     IndexEntry(
         "instances",

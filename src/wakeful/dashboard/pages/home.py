@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from starlette.responses import Response
 
 from wakeful.dashboard.context import PageDep, PageRequest, page_router
 from wakeful.dashboard.formats import clock, number
+from wakeful.dashboard.pages.inbox import ShownItem, inbox_items
+from wakeful.run.inbox import COUNTED
 from wakeful.service.admin.figures import Concern, ConcernKind, Outcomes, Upcoming
 from wakeful.values.duration import MINUTE
 
@@ -32,6 +34,8 @@ _STATES: Final = ("succeeded", "failed", "skipped", "missed", "cancelled")
 _TONES: Final = {"failed": "bad", "missed": "warn"}
 #: How many upcoming runs are shown at once; the others can be opened.
 _SHOWN: Final = 9
+#: How much of the inbox is shown.
+_WAITING: Final = 3
 #: How many names a minute of the timeline lists.
 _NAMES: Final = 5
 #: Marks on the scale of the timeline, in minutes.
@@ -75,12 +79,21 @@ async def home(page: PageDep) -> Response:
     if outcomes is not None and page.wants("attention"):
         missed = outcomes.today.get("missed", 0)
         concerns = await page.services.admin.attention.concerns(principal, workspace, missed)
+    waiting: list[ShownItem] = []
+    counts: Mapping[str, int] = {}
+    if page.wants("inbox"):
+        inbox = page.services.admin.inbox
+        waiting = inbox_items(page, await inbox.list(principal, workspace, limit=_WAITING))
+        counts = await inbox.counts(principal, workspace) if waiting else {}
     upcoming = await figures.upcoming(principal, workspace) if page.wants("next") else None
     return page.render(
         "home.html",
         title="Home",
         active="home",
         is_new=not page.regions and upcoming is not None and await _is_new(page, upcoming),
+        waiting=waiting,
+        waiting_total=sum(counts.values()),
+        waiting_more=COUNTED in counts.values(),
         concerns=None if concerns is None else [_show_concern(page, each) for each in concerns],
         outcomes=None if outcomes is None else _outcomes(page, outcomes),
         drift=await figures.drift(principal, workspace) if page.wants("now") else None,

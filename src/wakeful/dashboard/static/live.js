@@ -167,7 +167,7 @@ function showFigures({ figures, more }) {
 }
 
 // The numbers in the navigation are shown only if they are not zero.
-const NAVIGATION = { "nav-dead-letters": "deadLetters", "nav-incidents": "openIncidents" };
+const NAVIGATION = { "nav-dead-letters": "deadLetters", "nav-incidents": "openIncidents", "nav-inbox": "inbox" };
 
 function showTime(element, ms) {
   if (ms === null) {

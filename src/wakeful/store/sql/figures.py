@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from wakeful.job.start_rules import Requirement
+from wakeful.run.inbox import COUNTED
 from wakeful.store.sql.base import SqlBase
 from wakeful.store.sql.driver import Row, SqlSession, Statement, Texts
+from wakeful.store.sql.inbox import count_inbox
 from wakeful.store.stats import (
     LIVE_LIMIT,
     NEWEST_LIMIT,
@@ -332,6 +334,7 @@ class SqlLive(SqlBase):
             incidents_read, incidents, acknowledged = await session.row(
                 OPEN_INCIDENTS, workspace, agent, NEWEST_LIMIT
             ) or (0, 0, 0)
+            waiting = await count_inbox(session, workspace, agent)
             workers = await session.value(WORKERS, alive_since_ms) or 0
             limits = {
                 "running": more_running,
@@ -340,6 +343,7 @@ class SqlLive(SqlBase):
                 "dead_letters": dead_read >= NEWEST_LIMIT,
                 "open_incidents": incidents_read >= NEWEST_LIMIT,
                 "acknowledged_incidents": incidents_read >= NEWEST_LIMIT,
+                "inbox": COUNTED in waiting.values(),
             }
             return LiveFigures(
                 running=states.get("running", 0),
@@ -348,6 +352,7 @@ class SqlLive(SqlBase):
                 dead_letters=dead,
                 open_incidents=incidents - acknowledged,
                 acknowledged_incidents=acknowledged,
+                inbox=sum(waiting.values()),
                 workers=workers,
                 next_tick_ms=next_ms,
                 more=tuple(name for name, reached in limits.items() if reached),

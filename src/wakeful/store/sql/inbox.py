@@ -12,14 +12,11 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from wakeful.job.self_scheduling import APPROVAL
-from wakeful.run.inbox import INBOX_KINDS, MAX_DETAIL, InboxKind, InboxRow
+from wakeful.run.inbox import COUNTED, INBOX_KINDS, MAX_DETAIL, InboxKind, InboxRow
 from wakeful.store.sql.base import SqlBase
 from wakeful.store.sql.driver import SqlSession, Statement, Texts
 from wakeful.store.sql.runs import IS_MANUAL, IS_VERIFIED
 from wakeful.values.ids import is_id
-
-#: How far items of a kind are counted.
-COUNTED: Final = 1_000
 
 
 class InboxFilter(NamedTuple):

@@ -72,7 +72,15 @@ async def test_an_event_summarizes_what_changed_and_has_the_figures(new_app: New
         first = await hello(stream)
         assert (first.type, first.data["runs"]) == ("changes", {"started": 0, "finished": {}})
         assert first.data["figures"].keys() == {
-            *("running", "pending", "retrying", "deadLetters", "openIncidents", "acknowledgedIncidents"),
+            *(
+                "running",
+                "pending",
+                "retrying",
+                "deadLetters",
+                "openIncidents",
+                "acknowledgedIncidents",
+                "inbox",
+            ),
             *("workers", "nextTickMs"),
         }
         job_id = await given_job(operator)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -232,3 +234,44 @@ async def test_runs_that_are_verified_are_a_filter_of_every_list(ask: ApiClient)
     async with AsyncClient(ask.url, ask.key) as client:
         for runs in (client.runs, ask.app.runs):
             assert [run.id for run in await runs.list(states=["verifying"])] == [run_id]
+
+
+async def test_the_page_and_home_show_what_waits_with_the_decisions(ask: ApiClient, ada: ApiClient):
+    ids = await given_items(ask, ada)
+    hostile = "<script>alert(1)</script>"
+    await ada("POST", ADA, {"name": "odd", "description": f"{hostile}\u202egnp", **WEEKLY})
+
+    async def shown(caller: ApiClient, path: str) -> str:
+        reply = await caller("GET", f"/workspaces/default/{path}")
+        assert reply.status == 200, reply
+        return str(reply.body)
+
+    admin, member, agent = [await shown(each, "inbox") for each in (ask, await ask.new("member"), ada)]
+    for kind, item_id in ids.items():
+        approve = f'data-path="/api/workspaces/default/inbox/{item_id.replace(":", "%3A")}/approve"'
+        assert approve in admin, kind
+        assert (approve in member) == (kind in ("verification", "incident")), kind
+        assert approve not in agent
+    assert hostile not in admin
+    assert "&lt;script&gt;alert(1)" in admin
+    assert "decided by a key of the role admin" in member
+    assert "Confirm the work" not in agent
+    assert "Nothing waits" in await shown(ada, "inbox?kind=incident")
+    home = await shown(ask, "")
+    assert 'data-figure="nav-inbox"' in home
+    assert "5 in the inbox" in home
+    assert home.count("/approve") == 3
+    for wrong in ("inbox?kind=x", "inbox?cursor=x", "inbox?cursor=1.x"):
+        assert (await ask("GET", f"/workspaces/default/{wrong}")).status == 422
+    (event,) = [each async for each in _first_summary(ask)]
+    assert event["figures"]["inbox"] == 5
+
+
+async def _first_summary(ask: ApiClient) -> AsyncIterator[dict[str, Any]]:
+    """Yield the first summary of changes that open pages get."""
+    url = f"{ask.url}/api/workspaces/default/events?coalesceMs=250"
+    async with ask.session.get(url, headers={"Authorization": f"Bearer {ask.key}"}) as response:
+        async for line in response.content:
+            if line.startswith(b"data:"):
+                yield json.loads(line[5:])
+                return

@@ -1,0 +1,101 @@
+"""`wakeful inbox`: list what waits for a person, approve, reject."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+from rich.text import Text
+
+from wakeful.cli.arguments import Cursor, Limit, now_ms
+from wakeful.cli.output import first_line
+from wakeful.cli.session import CliSession, command
+from wakeful.cli.tables import AGENT, Column, ResourceTable
+from wakeful.client.types import InboxItemShape
+from wakeful.errors import InvalidArgument, WakefulError
+
+_USAGE: Final = "write `wakeful inbox`, or `wakeful inbox approve ITEM …` or `reject ITEM …`"
+_VERBS: Final = ("approve", "reject")
+
+
+def register(app: typer.Typer) -> None:
+    """Register the command."""
+
+    @command(
+        app,
+        "inbox",
+        examples=(
+            "wakeful inbox",
+            "wakeful inbox --kind approval,verification",
+            "wakeful inbox approve verification:01980000-0000-7000-8000-000000000000",
+            "wakeful inbox reject verification:01980000-0000-7000-8000-000000000000 --reason 'no total'",
+        ),
+        panel="Jobs",
+    )
+    async def inbox(
+        s: CliSession,
+        words: Annotated[
+            list[str] | None,
+            typer.Argument(metavar="[approve|reject] ITEM…", help="what to decide, and the ids of the items"),
+        ] = None,
+        kind: Annotated[
+            str | None,
+            typer.Option(
+                "--kind", help="verification, approval, suggestion or incident, several with commas"
+            ),
+        ] = None,
+        reason: Annotated[str | None, typer.Option("--reason", help="with approve or reject: why")] = None,
+        limit: Limit = 50,
+        cursor: Cursor = None,
+    ) -> None:
+        """Show what waits for a person, approve it or reject it.
+
+        Runs to confirm, jobs of agents to approve, suggestions, and new incidents.
+        """
+        if words:
+            verb, *ids = words
+            if verb not in _VERBS or not ids or kind is not None:
+                raise InvalidArgument(_USAGE)
+            await _decide(s, verb, ids, reason)
+            return
+        if reason is not None:
+            raise InvalidArgument("--reason works with `approve` and `reject` only")
+        found = await s.out.wait_for(
+            s.client.list_inbox(kind=kind, agent=s.agent, limit=limit, cursor=cursor)
+        )
+        none = Text("nothing waits for a person", "green")
+        s.out.show_page("items", found, ITEMS.render(found, now_ms(), wide=s.out.wide), none=none)
+        if any(item["may"] for item in found):
+            s.out.say(Text("decide with: wakeful inbox approve ITEM, or reject ITEM", "dim"))
+
+
+async def _decide(s: CliSession, verb: str, ids: list[str], reason: str | None) -> None:
+    """Decide about each item; the first error is raised after all of them."""
+    request = s.client.approve_item if verb == "approve" else s.client.reject_item
+    decisions, lines = [], []
+    failed: WakefulError | None = None
+    for item_id in ids:
+        try:
+            done = await s.out.wait_for(request(item_id, reason=reason))
+        except WakefulError as error:
+            if len(ids) > 1:
+                s.out.say(Text(f"{item_id}: {error.message}", "red"))
+            failed = failed or error
+        else:
+            decisions.append(done)
+            lines.append(Text(f"{item_id} is {done['state']}", "green" if verb == "approve" else "yellow"))
+    if decisions:
+        s.out.show(decisions[0] if len(ids) == 1 else {"decisions": decisions}, *lines)
+    if failed is not None:
+        raise failed
+
+
+ITEMS: Final = ResourceTable[InboxItemShape](
+    Column("ITEM", "id", "dim"),
+    AGENT,
+    Column("WHAT", "title", "bold"),
+    Column("SINCE", "since"),
+    Column("UNTIL", "until"),
+    Column("DETAIL", lambda item, _: first_line(item["detail"]), wide=True),
+    elastic=["DETAIL", "WHAT"],
+)
