@@ -55,6 +55,7 @@ class Person:
     choice: dict[str, str] = field(default_factory=lambda: {"role": "agent", "agent": "writer"})
     #: the pages that were shown, and where the browser was sent after each
     pages: list[Reply] = field(default_factory=list)
+    location: str = ""
     returned: dict[str, str] = field(default_factory=dict)
 
     async def open(self, address: str) -> None:
@@ -65,7 +66,8 @@ class Person:
         assert page.status == 200, page
         reply = await self.send(page)
         assert reply.status == 303, reply
-        query = parse_qs(urlsplit(reply.headers["location"]).query)
+        self.location = reply.headers["location"]
+        query = parse_qs(urlsplit(self.location).query)
         self.returned = {name: value for name, (value,) in query.items()}
 
     async def send(self, page: Reply, **changed: str) -> Reply:

@@ -19,7 +19,7 @@ from starlette.responses import RedirectResponse, Response
 from wakeful.api.http.dependencies import ServicesDep, address_of
 from wakeful.api.http.responses import PAGE_HEADERS
 from wakeful.api.http.session_cookie import check_change, masked, session_token
-from wakeful.api.mcp.oauth import AUTHORIZE, Asked, Provider, is_local, issuer_of
+from wakeful.api.mcp.oauth import AUTHORIZE, Asked, Provider, is_local, issuer_of, read_form
 from wakeful.dashboard.context import PageRoute, chosen_theme, requested_path
 from wakeful.dashboard.render import render_page
 from wakeful.errors import InvalidArgument, Unauthenticated
@@ -82,7 +82,7 @@ async def decide(request: Request, services: ServicesDep) -> Response:
     """Send the browser back to the assistant: with a code, or with the refusal of the person."""
     issuer = issuer_of(request)
     token, principal = await _person(request, services)
-    form = {name: value for name, value in (await request.form()).items() if isinstance(value, str)}
+    form = await read_form(request)
     check_change(request, token, form.get("csrf"))
     request.state.actor = principal.actor
     client, params = await _check(request, services, issuer)

@@ -45,6 +45,7 @@ from starlette.routing import Route
 
 from wakeful.api.http.dependencies import address_of, services_of
 from wakeful.api.http.oauth import MCP, own_issuer
+from wakeful.api.http.problems import Malformed
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.service.auth.oauth import ACCESS_MS, Approval, OAuthTokenRow
 from wakeful.service.services import Services
@@ -59,6 +60,7 @@ SCOPE: Final = "mcp"
 _MOST_REDIRECTS: Final = 20
 _LONGEST_REDIRECT: Final = 1_000
 _LONGEST_DOCUMENT: Final = 10_240
+_FORM: Final = "application/x-www-form-urlencoded"
 #: Schemes whose addresses run or show what they contain.
 _REFUSED_SCHEMES: Final = frozenset("javascript data file blob about vbscript ftp ws wss".split())
 
@@ -296,6 +298,13 @@ def _route(path: str, handle: Callable[[Request], Awaitable[Response]], method: 
     return Route(path, cors_middleware(handle, methods), methods=methods, include_in_schema=False)
 
 
+async def read_form(request: Request) -> dict[str, str]:
+    """Return the fields of a form, or raise Malformed. Files are not read."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
+        raise Malformed(f"the body is not a form; send {_FORM}")
+    return {name: value for name, value in (await request.form()).items() if isinstance(value, str)}
+
+
 def issuer_of(request: Request) -> str:
     """Return the issuer, which is the address of this server. NotFound: it has no authorization server."""
     issuer = own_issuer(request)
@@ -327,8 +336,8 @@ async def _metadata(request: Request) -> Response:
 
 async def _token(request: Request) -> Response:
     issuer = issuer_of(request)
-    resource = (await request.form()).get("resource")
-    if resource and (not isinstance(resource, str) or resource.rstrip("/") != issuer + MCP):
+    resource = (await read_form(request)).get("resource")
+    if resource and resource.rstrip("/") != issuer + MCP:
         error = TokenErrorResponse(error="invalid_target", error_description=f"resource: use {issuer}{MCP}")
         return PydanticJSONResponse(error, 400, {"Cache-Control": "no-store"})
     provider = Provider(services_of(request), issuer)
@@ -344,7 +353,7 @@ async def _register(request: Request) -> Response:
 
 async def _revoke(request: Request) -> Response:
     provider: Any = Provider(services_of(request), issuer_of(request))
-    form = await request.form()
+    form = await read_form(request)
     if "client_secret" not in form:  # the library requires the field, also of clients without a secret
-        request._form = FormData([*form.multi_items(), ("client_secret", "")])
+        request._form = FormData({**form, "client_secret": ""})
     return await RevocationHandler(provider, ClientAuthenticator(provider)).handle(request)
