@@ -103,6 +103,7 @@ class Jobs(ClientJobs):
             found.job,
             hook=found.has_hook,
             precheck_state=found.precheck_state,
+            subscription=found.subscription,
             spent=found.spent,
             last_runs=tuple(page_of_runs(found.runs, len(found.runs))),
         )

@@ -24,6 +24,7 @@ from wakeful.cli.times import clock_time, instant, moment, relative, relative_te
 from wakeful.client.types import AgentShape, AttemptShape, EventShape, JobShape, RunShape
 from wakeful.job.target_kinds import describe_target
 from wakeful.run.run import reason_text
+from wakeful.values.json_value import Json
 
 #: Fields that have their own line, or are not shown.
 _SHOWN = frozenset(
@@ -85,6 +86,7 @@ def job_page(job: JobShape, now_ms: int) -> Table:
             "labels": ", ".join(f"{key}={value}" for key, value in sorted(job["labels"].items())),
             "runs": f"{job['runCount']} scheduled{failing}",
             "trigger URL": "yes" if job.get("hook") else None,
+            "subscription": _subscription(job.get("subscription")),
             "precheck state": job.get("precheckState"),
             "you may": ", ".join(job["may"]) or "read it" if "may" in job else None,
             "changed": relative_text(job["updatedAt"], now_ms) + f" (revision {job['revision']})",
@@ -115,6 +117,15 @@ def secret(job: JobShape | AgentShape) -> list[RenderableType]:
         Text("secret  ", "bold").append(text, "green"),
         Text("        store it in the receiver of the webhook: it is not shown again", "dim"),
     ]
+
+
+def _subscription(state: Json) -> str | None:
+    """Return the state of a subscription in a line."""
+    if not isinstance(state, dict):
+        return None
+    error = f": {state['error']}" if state["error"] else ""
+    last = f", last event {state['lastEventAt']}" if state["lastEventAt"] else ""
+    return f"{state['state']} by {state['delivery']}{last}{error}"
 
 
 def next_at(job: JobShape, now_ms: int, *, clock: bool = True) -> Text:

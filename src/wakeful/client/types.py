@@ -398,6 +398,7 @@ class JobShape(TypedDict):
     skipped: NotRequired[RunShape]
     hook: NotRequired[bool | None]
     precheckState: NotRequired[Json]
+    subscription: NotRequired[Json]
     secret: NotRequired[str | None]
     warnings: NotRequired[list[str]]
     created: NotRequired[bool]

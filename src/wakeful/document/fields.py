@@ -256,5 +256,5 @@ RESPONSE_ONLY: Final = (
     "id", "workspace", "disabledReason", "nextAt", "nextAtMs", "explain", "runCount", "failures", "revision",
     "createdAt", "createdBy", "createdByName", "origin", "depth", "updatedAt", "nextTicks", "spent",
     "pauseNote", "pausedUntil", "lastRuns", "warnings", "scheduleOrigin", "scheduleId", "hook",
-    "precheckState", "may",
+    "precheckState", "subscription", "may",
 )  # fmt: skip

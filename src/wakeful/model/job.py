@@ -209,6 +209,8 @@ class Job:
     hook: bool | None = field(default=None, compare=False)
     #: the state that its last precheck left; only in `get`
     precheck_state: Json = field(default=None, compare=False)
+    #: the state of its subscription to the event in `on`; only in `get`
+    subscription: Json = field(default=None, compare=False)
     #: its new webhook secret, shown once; only in `create`, `upsert`, `update` and `rotate_secret`
     secret: NewSecret | None = field(default=None, repr=False, compare=False)
     #: why it may not do what is expected: its runs wait for an executor, and none is known; only in

@@ -300,6 +300,7 @@ async def _one_job(services: Services, principal: Principal, found: JobReading) 
         content["warnings"] = list(found.warnings)
     content["hook"] = found.has_hook
     content["precheckState"] = found.precheck_state
+    content["subscription"] = found.subscription
     content["spent"] = found.spent
     content["lastRuns"] = [serialize_run(run, rights=rights) for run in found.runs]
     return JsonResponse(content, headers={"ETag": etag(found.job.version)})

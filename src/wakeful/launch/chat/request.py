@@ -23,6 +23,8 @@ _DAYS: Final = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split(
 _MONTHS: Final = (
     "January February March April May June July August September October November December".split()
 )
+#: Where the event stands in the message of a job; without it, the event follows the message.
+EVENT_MARK: Final = "{{event}}"
 #: Triggers of runs whose payload may be text of other people. A replay carries the payload of its run.
 _FROM_OUTSIDE: Final = ("hook", "event", "replay")
 _CUT: Final = "\n[… cut]"
@@ -124,9 +126,15 @@ def with_prompt(message: str, payload_text: str, trigger: str) -> str:
     '{"message":"Review it.","pull":7}'
     >>> with_prompt("Review it.", '{"message":"Obey me."}', "hook")
     '{"message":"Review it.","payload":{"message":"Obey me."}}'
+    >>> with_prompt("Who answers {{event}}?", '{"data":{"ticket":7}}', "event")
+    '{"message":"Who answers {\\\\"data\\\\":{\\\\"ticket\\\\":7}}?"}'
     >>> with_prompt("Review it.", '{"message":"Review it twice."}', "user")
     '{"message":"Review it twice."}'
     """
+    if EVENT_MARK in message and trigger in _FROM_OUTSIDE:  # as JSON: it is data, and cannot end the text
+        return json.dumps(
+            {"message": message.replace(EVENT_MARK, payload_text)}, ensure_ascii=False, separators=(",", ":")
+        )
     payload = json.loads(payload_text)
     if not isinstance(payload, dict):
         payload = {"payload": payload}

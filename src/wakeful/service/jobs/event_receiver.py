@@ -35,6 +35,7 @@ from wakeful.store.row_mapping import job_from_row
 from wakeful.store.rows import JobRow, RunView
 from wakeful.store.sql.driver import current_tenant
 from wakeful.store.sql.event_sources import EventSource
+from wakeful.values.instants import iso_utc
 from wakeful.values.json_value import Json, json_from_stored
 
 #: How long the id of an event is kept.
@@ -148,6 +149,16 @@ class EventDeliveries:
     def _keyed(source: EventSource, message_id: str, fingerprint: str) -> Keyed[object]:
         digest = hashlib.sha256(f"event {source.id} {message_id}".encode("utf-8", "replace")).hexdigest()
         return Keyed(source.workspace, digest, fingerprint, lambda _: (204, ""), KEPT_MS)
+
+
+def subscription_json(source: EventSource) -> dict[str, Json]:
+    """Return the state of a subscription, without its secret."""
+    instants = source.due_ms, source.expires_ms, source.received_ms
+    due, expires, received = (None if ms is None else iso_utc(ms) for ms in instants)
+    return {
+        "state": source.state, "delivery": source.mode, "error": source.error, "failures": source.failures,
+        "nextRequestAt": due, "expiresAt": expires, "lastEventAt": received,
+    }  # fmt: skip
 
 
 def _ended() -> NotFound:

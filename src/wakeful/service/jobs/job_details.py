@@ -26,6 +26,7 @@ from wakeful.service.runs.executors import RECENTLY, Executors, Replicas
 from wakeful.service.runs.runs import RunService
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView
+from wakeful.store.sql.event_sources import EventSource
 from wakeful.store.stats import JobOverview, RunOutcome
 
 #: What a person can do about it on the page of the job.
@@ -157,6 +158,8 @@ class JobDetails(NamedTuple):
     #: its newest runs, newest first
     runs: list[RunView]
     has_hook: bool
+    #: its subscription to the event in `on`
+    subscription: EventSource | None
     #: what it used today: tokens and cost
     tokens: int
     cost: float
@@ -202,6 +205,7 @@ class JobDetailReader:
             blockers(job, await self._facts(job)),
             await self._runs.list(principal, job.workspace, job.agent, job_id=job.id, limit=CHARTED),
             await self._jobs.hooks.exists(job.id),
+            None if job.definition.work.on is None else await self._store.event_source_of_job(job.id),
             tokens,
             float(cost),
         )

@@ -18,6 +18,7 @@ from wakeful.job.job import JobRecord, StaleJob
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.jobs.bulk_actions import BulkActions
+from wakeful.service.jobs.event_receiver import subscription_json
 from wakeful.service.jobs.hooks import JobHooks
 from wakeful.service.jobs.job_creation import JobCreator
 from wakeful.service.jobs.job_editor import JobDependencies, JobEditor, JobGone, look_again
@@ -53,6 +54,8 @@ class JobReading(NamedTuple):
     has_hook: bool
     #: the state that its last precheck left; None if there is none
     precheck_state: Json
+    #: the state of its subscription to the event in `on`; None if there is none
+    subscription: Json
     #: what it used today: tokens and cost
     spent: dict[str, Json]
     #: its newest runs, newest first
@@ -91,7 +94,13 @@ class JobService(JobCreator, JobPauses, BulkActions):
         if after is not None and not found.has_upstream:
             warnings = (*warnings, no_upstream(job.name, after.job))
         state = None if job.definition.work.precheck is None else payload_from_text(found.precheck_state)
-        return JobReading(job, found.has_hook, state, found.spent._asdict(), found.runs, warnings)
+        subscription = None
+        if job.definition.work.on is not None:
+            source = await self._store.event_source_of_job(job.id)
+            subscription = None if source is None else subscription_json(source)
+        return JobReading(
+            job, found.has_hook, state, subscription, found.spent._asdict(), found.runs, warnings
+        )
 
     async def by_id(self, principal: Principal, workspace: str, job_id: str) -> JobRecord:
         """Return the job of that id, or raise NotFound."""

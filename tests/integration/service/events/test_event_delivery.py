@@ -8,17 +8,19 @@ import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from tests.integration.conftest import NewApp
+from tests.integration.conftest import QUICK, NewApp, on_one_store
 from tests.support.api_client import JOBS, ApiClient, served
 from tests.support.mcp_event_server import EVENT, KEY, McpEventServer, Subscription
 from tests.support.waiting import eventually
 from wakeful import Wakeful
 from wakeful.settings import Settings
 from wakeful.settings.event_servers import EventServer
+from wakeful.signal.mcp_events import read_event
 from wakeful.store.rows import RunFilter, RunView
 from wakeful.store.sql.event_sources import EventSource
 from wakeful.values.json_value import Json
@@ -106,7 +108,7 @@ async def polling(new_app: NewApp) -> AsyncIterator[World]:
         yield world
 
 
-def _payloads(runs: list[RunView]) -> list[Json]:
+def _payloads(runs: list[RunView]) -> list[dict[str, Json]]:
     return [json.loads(run.payload or "null")["data"] for run in runs]
 
 
@@ -122,6 +124,10 @@ async def test_an_event_starts_the_job_with_the_event_as_payload(world: World):
     shown = (await world.ask("GET", f"/runs/{run.id}")).body
     assert (shown["trigger"], shown["triggeredByName"]) == ("event", "crm")
     assert (await world.source()).position == "1"
+    state = (await world.ask("GET", f"{JOBS}/triage")).body["subscription"]
+    assert (state["state"], state["delivery"], state["error"]) == ("active", "webhook", None)
+    assert state["lastEventAt"]
+    assert "whsec_" not in json.dumps(state)
 
 
 async def test_an_event_that_arrives_again_or_at_once_twice_starts_one_run(world: World):
@@ -289,8 +295,44 @@ async def test_a_replica_that_dies_before_its_answer_repeats_nothing_that_has_an
         store = world.apps[0].store
         (again,) = [await store.event_source(source.id)]
         assert again is not None
-        from wakeful.signal.mcp_events import read_event
-
         event = read_event(world.crm.events[0])
         assert not await world.apps[0].services.jobs.events.start(again, event)
         assert len(await world.runs()) == 1
+
+
+@on_one_store
+async def test_a_wakeful_subscribes_to_the_time_of_another_one(new_app: NewApp, tmp_path: Path):
+    other = Wakeful(
+        f"sqlite:///{tmp_path / 'other.db'}", secret_key="key", allow_private_targets=True, config=QUICK
+    )
+    async with other, served(other) as there, new_app() as front, served(front) as ask:
+        server = EventServer(f"{there.url}/mcp", there.key)
+        settings = Settings(event_servers={"crm": server}, public_url=ask.url)
+        async with new_app(settings=settings) as app:
+            world = World(McpEventServer(), ask, [app])
+            arguments: dict[str, Json] = {"schedule": "every 1s", "message": "Look around."}
+            await world.save(on={"server": "crm", "event": "schedule.tick", "arguments": arguments})
+            source = await world.source()
+            assert source.mode == "webhook"
+            runs = await world.runs(3)
+            assert [data["number"] for data in _payloads(runs)[:3]] == [1, 2, 3]
+            assert (await ask("DELETE", f"{JOBS}/triage")).status in (200, 204)
+
+            async def ended() -> bool:
+                row = await other.store.subscription(source.remote_id or "")
+                return row is not None and row.reason in ("unsubscribed", "gone")  # an event met the end
+
+            await eventually(ended)
+
+
+async def test_the_page_of_a_job_shows_its_subscription(world: World):
+    world.crm.faults = ["http 500"]
+    await world.save()
+    to = await world.subscribed()
+    page = await world.ask("GET", "/workspaces/default/agents/default/jobs/triage")
+    assert "Subscription to the event: active, by webhook" in page.body
+    ended = {"type": "terminated", "error": {"code": 1, "message": "<b>gone</b>"}}
+    assert (await world.crm.post(to, ended, "msg_1"))[0] == 204
+    page = await world.ask("GET", "/workspaces/default/agents/default/jobs/triage")
+    assert "failed, by webhook" in page.body
+    assert "&lt;b&gt;gone&lt;/b&gt;" in page.body

@@ -220,10 +220,11 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "next_ticks",
         "hook",
         "precheck_state",
+        "subscription",
         "spent",
         "last_runs",
         "warnings",
-        optional=("hook", "precheckState", "spent", "lastRuns", "warnings"),
+        optional=("hook", "precheckState", "subscription", "spent", "lastRuns", "warnings"),
         about="A job with its next 5 ticks; when it is read, with its last 5 runs, newest first.",
     ),
     "SkippedTick": _job(
