@@ -66,8 +66,8 @@ class PageRequest:
 
     @property
     def by_session(self) -> bool:
-        """Whether the caller has signed in here, with a key, and not at the host application."""
-        return self.principal.actor.startswith("key:")
+        """Whether the caller has signed in here, and not at the host application."""
+        return self.principal.actor.startswith(("key:", "person:"))
 
     @property
     def theme(self) -> str | None:

@@ -27,9 +27,8 @@ async def start(request: Request) -> Response:
     """Go to the home page of the caller's workspace."""
     principal = await current_principal(request)
     last = request.cookies.get(WORKSPACE, "")
-    workspace = principal.workspace or (
-        last if last.isascii() and last.replace("-", "").isalnum() else "default"
-    )
+    own = last if last in principal.workspaces else principal.workspace
+    workspace = own or (last if last.isascii() and last.replace("-", "").isalnum() else "default")
     return RedirectResponse(href(f"/workspaces/{workspace}/"), 303)
 
 

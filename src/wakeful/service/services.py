@@ -48,6 +48,8 @@ from wakeful.service.auth.client_documents import ClientDocuments
 from wakeful.service.auth.connections import ConnectionLimits, OpenUses, Origins
 from wakeful.service.auth.keys import KeyService, Tokens
 from wakeful.service.auth.oauth import OAuthService
+from wakeful.service.auth.openid import OpenIdProvider
+from wakeful.service.auth.people import PeopleService
 from wakeful.service.auth.rate_limits import SignInLimits
 from wakeful.service.auth.web_sessions import WebSessions
 from wakeful.service.coalesced_events import CoalescedEvents
@@ -232,6 +234,9 @@ class AuthArea:
         )
         self.oauth = OAuthService(store, shared.accounts, self.keys)
         self.client_documents = ClientDocuments(AddressGuard(allow_private=settings.allow_private_targets))
+        self.people = PeopleService(store, shared.accounts)
+        #: the issuer at which people sign in; None: only with keys
+        self.openid = OpenIdProvider(settings, store.clock) if settings.oidc_issuer else None
         self.open_uses = OpenUses(store)
         #: the issuer of accepted tokens; None: tokens are not accepted, or no issuer is set
         self.issuer = settings.jwt_issuer if settings.jwt_secret or settings.jwks_url else None

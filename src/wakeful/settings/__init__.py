@@ -20,6 +20,7 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 from wakeful.errors import InvalidArgument
 from wakeful.settings.chat import ChatModel, is_chat, read_chat
 from wakeful.settings.event_servers import EventServer, is_event_server, read_event_servers
+from wakeful.settings.oidc import GROUPS, Grants, check_oidc, read_groups
 from wakeful.values.process_share import usable_cores
 
 PREFIX: Final = "WAKEFUL_"
@@ -32,7 +33,7 @@ SECRET_VARIABLES: Final = frozenset(
 #: how long `--wait-for-db` waits without a value
 WAIT_FOR_DB_S: Final = 60
 #: settings that collect variables with a prefix, such as `LANE_…`
-_NAMED: Final = ("lanes", "channels", "chat_keys", "chat_hosts", "chat_models", "event_servers")
+_NAMED: Final = ("lanes", "channels", "chat_keys", "chat_hosts", "chat_models", "event_servers", GROUPS)
 #: the format of an API key: 32 random bytes in URL-safe base64
 API_KEY: Final = re.compile(r"wk_[A-Za-z0-9_-]{43}")
 _PUBLIC_URL: Final = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
@@ -159,6 +160,17 @@ class Settings:
     jwt_issuer: str | None = None
     #: whether people may connect assistants to /mcp with OAuth, unless an issuer is set
     oauth: bool = True
+    #: sign-in to the dashboard by OpenID Connect: the issuer, its name on the sign-in page, and this client
+    oidc_issuer: str | None = None
+    oidc_name: str | None = None
+    oidc_client_id: str | None = None
+    oidc_client_secret: str | None = field(default=None, repr=False)
+    oidc_scopes: str = "openid profile email"
+    #: the claim with the groups of a person; the roles of each group by workspace (`settings.oidc`)
+    oidc_groups_claim: str = "groups"
+    oidc_groups: Mapping[str, Grants] = field(default_factory=dict)
+    #: the domains of verified addresses that may sign in, comma-separated; empty: all
+    oidc_domains: tuple[str, ...] = ()
     #: the bearer token required for /metrics; None: no token
     metrics_key: str | None = None
     #: the number of agents that have series of their own in /metrics; the others share one
@@ -247,17 +259,21 @@ def read_settings(environment: Mapping[str, str], file: Path | None = None) -> S
             values["lanes"][_lane(key)] = _value(name, "lane_main", text, int)
         elif name.startswith(PREFIX + "CHANNEL_"):
             values["channels"][_channel(name, key)] = _channel_url(name, text)
+        elif name == PREFIX + GROUPS.upper():
+            values[GROUPS] = read_groups(name, text)
         elif name.startswith(PREFIX) and (is_chat(key) or is_event_server(key)):
             grouped[key] = name, text
     read = read_chat({key: each for key, each in grouped.items() if is_chat(key)})
     servers = read_event_servers({key: each for key, each in grouped.items() if is_event_server(key)})
-    return Settings(
+    settings = Settings(
         **values,
         chat_keys=read.keys,
         chat_hosts=read.hosts,
         chat_models=read.models,
         event_servers=servers,
     )
+    check_oidc(settings.oidc_issuer, settings.oidc_client_id, settings.oidc_groups)
+    return settings
 
 
 @cache
@@ -278,6 +294,7 @@ def _from_file(
     channels = {key for key in content if key.startswith("channel_")}
     for key in [key for key in content if is_chat(key) or is_event_server(key)]:
         grouped[key] = f"{file}: {key}", content.pop(key)
+    groups = {GROUPS: read_groups(f"{file}: {GROUPS}", content.pop(GROUPS))} if GROUPS in content else {}
     unknown = sorted(content.keys() - known.keys() - lanes - channels)
     if unknown:
         raise InvalidArgument(f"{file}: unknown setting: {', '.join(unknown)}; known are {', '.join(known)}")
@@ -286,7 +303,7 @@ def _from_file(
         _channel(f"{file}: {key}", key): _channel_url(f"{file}: {key}", content.pop(key)) for key in channels
     }
     said = {key: _value(f"{file}: {key}", key, value, known[key]) for key, value in content.items()}
-    return {**said, "lanes": own, "channels": urls}
+    return {**said, **groups, "lanes": own, "channels": urls}
 
 
 def _lane(key: str) -> str:

@@ -205,6 +205,7 @@ def test_every_setting_is_in_the_table_with_its_default():
         "chat_hosts": "CHAT_HOSTS_…",
         "chat_models": "CHAT_MODELS",
         "event_servers": "EVENT_SERVER_…",
+        "oidc_groups": "OIDC_GROUPS",
     }
     actual = {}
     for field in fields(Settings):

@@ -127,3 +127,17 @@ def test_a_wrong_event_server_is_refused(name: str, value: str, said: str):
     with pytest.raises(InvalidArgument, match=said) as refused:
         read_settings({name: value})
     assert "secret" not in str(refused.value)
+
+
+def test_the_groups_of_an_issuer_come_from_the_environment_or_the_file(tmp_path: Path) -> None:
+    own = {"WAKEFUL_OIDC_ISSUER": "https://id.example.com", "WAKEFUL_OIDC_CLIENT_ID": "w"}
+    file = tmp_path / "wakeful.toml"
+    file.write_text('[oidc_groups.platform]\n"*" = "admin"\n')
+    assert read_settings(own, file).oidc_groups == {"platform": {"*": "admin"}}
+    said = {**own, "WAKEFUL_OIDC_GROUPS": '{"sales": {"crm": "member"}}', "WAKEFUL_OIDC_DOMAINS": "a.b, c.d"}
+    settings = read_settings(said, file)
+    assert (settings.oidc_groups, settings.oidc_domains) == ({"sales": {"crm": "member"}}, ("a.b", "c.d"))
+    with pytest.raises(
+        InvalidArgument, match="WAKEFUL_OIDC_GROUPS: the issuer in WAKEFUL_OIDC_ISSUER needs it"
+    ):
+        read_settings(own)

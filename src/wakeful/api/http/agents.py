@@ -77,7 +77,7 @@ async def list_workspaces(
         rows = await services.agents.workspaces.list(principal)
     else:
         rows = await services.agents.workspaces.search(principal, prefix or "", limit or MAX_PAGE)
-    return JsonResponse({"workspaces": [serialize_workspace(principal, row) for row in rows]})
+    return JsonResponse({"workspaces": [serialize_workspace(principal.at(row.name), row) for row in rows]})
 
 
 @router.get(

@@ -161,6 +161,8 @@ def _check_user(request: Request, user: Principal, bearer: str | None) -> Princi
 async def open_use(request: Request, end: Callable[[], object]) -> OpenUse:
     """Call `end` when the key or session of the request has ended; Unauthenticated: it has already."""
     credential = bearer_of(request) or session_token(request) or ""
+    if session_token(request) == credential:  # a person may have another role in another workspace
+        credential += f" {request.path_params.get('workspace')}"
     if HOST_USER in request.scope:  # a request of a user of the host is checked by itself
         credential = f"request {id(request)}"
     return await services_of(request).auth.open_uses.add(credential, partial(_authenticate, request), end)
@@ -179,7 +181,9 @@ async def _session_principal(request: Request) -> Principal:
     token = session_token(request)
     if token is None:
         raise _no_credentials()
-    principal = await services_of(request).auth.web_sessions.authenticate(token, address_of(request))
+    principal = await services_of(request).auth.web_sessions.authenticate(
+        token, address_of(request), request.path_params.get("workspace")
+    )
     if request.method not in SAFE_METHODS:
         check_change(request, token, request.headers.get(CSRF))
     request.state.csrf = csrf_token(token)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
@@ -21,6 +21,8 @@ from wakeful.service.auth.web_sessions import csrf_token
 from wakeful.settings import PREFIX
 
 COOKIE: Final = "wakeful_session"
+#: The cookie of a browser that is at the issuer to sign in: it comes back from another site.
+OPENID_COOKIE: Final = "wakeful_openid"
 #: Browsers accept this prefix only with `Secure`, `Path=/` and no `Domain`, from this host itself.
 HOST_PREFIX: Final = "__Host-"
 #: The same for a path of the host: other applications on it do not get the cookie.
@@ -31,7 +33,17 @@ SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 def session_token(request: HTTPConnection) -> str | None:
     """Return the token of the session cookie; None: there is no cookie."""
-    return request.cookies.get(_name(request))
+    return request.cookies.get(_name(request, COOKIE))
+
+
+def openid_cookie(request: HTTPConnection) -> str:
+    """Return the cookie of a sign-in at the issuer; empty: there is none."""
+    return request.cookies.get(_name(request, OPENID_COOKIE), "")
+
+
+def set_openid_cookie(response: Response, request: HTTPConnection, value: str, max_age_s: int) -> None:
+    """Set the cookie of a sign-in at the issuer, or delete it."""
+    _set(response, request, value, max_age_s, OPENID_COOKIE, "lax")
 
 
 def set_session(response: Response, request: HTTPConnection, token: str, max_age_s: int) -> None:
@@ -120,19 +132,26 @@ def _public_url(request: HTTPConnection) -> str:
     return request.app.state.services.public_url or ""
 
 
-def _name(request: HTTPConnection) -> str:
+def _name(request: HTTPConnection, name: str) -> str:
     if not is_https(request):
-        return COOKIE
-    return (SECURE_PREFIX if root_path() else HOST_PREFIX) + COOKIE
+        return name
+    return (SECURE_PREFIX if root_path() else HOST_PREFIX) + name
 
 
-def _set(response: Response, request: HTTPConnection, value: str, max_age_s: int) -> None:
+def _set(
+    response: Response,
+    request: HTTPConnection,
+    value: str,
+    max_age_s: int,
+    name: str = COOKIE,
+    samesite: Literal["strict", "lax"] = "strict",
+) -> None:
     response.set_cookie(
-        _name(request),
+        _name(request, name),
         value,
         max_age=max_age_s,
         path=root_path() or "/",
         secure=is_https(request),
         httponly=True,
-        samesite="strict",
+        samesite=samesite,
     )

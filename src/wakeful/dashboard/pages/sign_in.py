@@ -46,7 +46,7 @@ async def show_sign_in(request: Request, services: ServicesDep) -> Response:
     if host_page is not None:
         mark = "&" if "?" in host_page else "?"
         return RedirectResponse(f"{host_page}{mark}{urlencode({'next': back})}", 303)
-    return await _form(request, services, back)
+    return await sign_in_form(request, services, back)
 
 
 @router.post(SIGN_IN)
@@ -61,7 +61,7 @@ async def sign_in(request: Request, services: ServicesDep) -> Response:
         if before is not None:
             await services.auth.web_sessions.sign_out(before, address)
     except WakefulError as error:
-        return await _form(request, services, local_path(fields.get("next")), error)
+        return await sign_in_form(request, services, local_path(fields.get("next")), error)
     request.state.actor = signed_in.principal.actor
     response = RedirectResponse(local_path(fields.get("next")), 303)
     set_session(response, request, signed_in.token, signed_in.max_age_s)
@@ -98,9 +98,15 @@ async def sign_out(request: Request, services: ServicesDep) -> Response:
     return response
 
 
-async def _form(
-    request: Request, services: Services, next_path: str, error: WakefulError | None = None
+async def sign_in_form(
+    request: Request,
+    services: Services,
+    next_path: str,
+    error: WakefulError | None = None,
+    *,
+    by_issuer: bool = False,
 ) -> Response:
+    """Return the page; `by_issuer`: the error is of a sign-in at the issuer, and not of the key."""
     principal = await _principal(request, services)
     values = {
         "title": "Sign in",
@@ -108,7 +114,9 @@ async def _form(
         "next": next_path,
         "principal": principal,
         "csrf": masked(csrf_token(session_token(request) or "")) if principal else "",
-        "error": error.message if error else None,
+        "error": error.message if error and not by_issuer else None,
+        "issuer_error": error.message if error and by_issuer else None,
+        "issuer": services.auth.openid.name if services.auth.openid else None,
     }
     response = render_page("sign_in.html", values, status_of(error) if error else 200)
     if error is not None and error.retry_after_s is not None:

@@ -23,7 +23,7 @@ Source = Literal["environment", "file", "option", "default"]
 _SECRET: Final = frozenset(
     {
         "secret_key", "admin_key", "jwt_secret", "jwks_url", "metrics_key", "ping_url", "channels",
-        "chat_keys", "celery_broker", "celery_results",
+        "chat_keys", "celery_broker", "celery_results", "oidc_client_secret",
     }
 )  # fmt: skip
 #: Settings with one variable for each name, by the prefix of the variables.
@@ -107,6 +107,14 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "jwt_audience": "The required audience of tokens.",
     "jwt_issuer": "The required issuer of tokens.",
     "oauth": "Whether people may connect assistants to /mcp with OAuth, unless an issuer is set.",
+    "oidc_issuer": "The OpenID Connect issuer at which people sign in to the dashboard.",
+    "oidc_name": "Its name on the sign-in page.",
+    "oidc_client_id": "The id of this server at the issuer.",
+    "oidc_client_secret": "The secret of this server at the issuer.",
+    "oidc_scopes": "The scopes that are requested from the issuer.",
+    "oidc_groups_claim": "The claim with the groups of a person.",
+    "oidc_groups": "The groups of people that may sign in, with their roles by workspace.",
+    "oidc_domains": "The domains of verified email addresses that may sign in; all by default.",
     "metrics_key": "The bearer token required for /metrics.",
     "metrics_agents": "The number of agents that have series of their own in /metrics.",
     "ping_url": "A URL that each process requests while it works, for an external watchdog.",

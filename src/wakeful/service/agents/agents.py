@@ -487,8 +487,9 @@ class WorkspaceService:
         """List the workspaces of the principal."""
         if principal.workspace is None:
             return await self._store.workspaces()
-        row = await self._store.workspace(principal.workspace)
-        return [] if row is None else [row]
+        names = principal.workspaces or (principal.workspace,)
+        rows = [await self._store.workspace(name) for name in names]
+        return [row for row in rows if row is not None]
 
     async def search(
         self, principal: Principal, prefix: str = "", limit: int = 20

@@ -7,7 +7,7 @@ An action that the role does not allow is denied, with the roles that do.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
 from wakeful.errors import NotFound, PermissionDenied
@@ -86,8 +86,8 @@ class Principal:
     run_id: str | None = None
     #: whether the model of a chat makes the call, by the tool `cron`
     by_model: bool = False
-    #: the workspaces that a person of several can choose from
-    workspaces: tuple[str, ...] = ()
+    #: of a person: the roles by workspace, `*` for all
+    grants: tuple[tuple[str, Role], ...] = ()
     #: the host of the assistant that calls with OAuth, and the person who connected it
     client: str | None = None
     person: str | None = None
@@ -96,6 +96,23 @@ class Principal:
     def is_person(self) -> bool:
         """Whether the call is neither an agent's nor made in a run."""
         return self.role != "agent" and self.run_id is None
+
+    @property
+    def workspaces(self) -> tuple[str, ...]:
+        """The workspaces that a person can choose from; `*`: all."""
+        return tuple(workspace for workspace, _ in self.grants)
+
+    def at(self, workspace: str) -> Principal:
+        """Return a person with the role in this workspace; itself: no role there, or no person.
+
+        >>> ada = Principal("person:1", "admin", "crm", grants=(("*", "member"), ("crm", "admin")))
+        >>> [(found.role, found.workspace) for found in (ada.at("crm"), ada.at("hr"), LOCAL.at("hr"))]
+        [('admin', 'crm'), ('member', None), ('admin', None)]
+        """
+        here, everywhere = dict(self.grants).get(workspace), dict(self.grants).get("*")
+        if everywhere is not None and (everywhere == "admin" or here != "admin"):
+            return replace(self, role=everywhere, workspace=None)
+        return self if here is None else replace(self, role=here, workspace=workspace)
 
     @property
     def creator(self) -> str:

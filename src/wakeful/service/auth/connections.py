@@ -285,8 +285,8 @@ class OpenUses:
 
     def _suspect(self, key_id: str | None) -> None:
         """Check what is open with this key, or all. The notification empties the caches of keys first."""
-        actor = f"key:{key_id}"
-        self._suspects.update(use for use in self._open if key_id is None or use.actor in (actor, None))
+        actors = (f"key:{key_id}", key_id, None)
+        self._suspects.update(use for use in self._open if key_id is None or use.actor in actors)
         if self._suspects:
             self._changed.set()
 

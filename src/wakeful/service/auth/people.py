@@ -140,15 +140,11 @@ def person_principal(person: PersonRow, address: str | None, workspace: str | No
     >>> person_principal(ada(grants={"crm": "admin", "demo": "member"}), None, "other").workspace
     'crm'
     """
-    grants = person.grants
-    own = [name for name in sorted(grants) if name != ANY]
-    place = workspace if workspace in own else ANY if ANY in grants else own[0]
-    if ANY in grants and (grants[place] == grants[ANY] or grants[ANY] == "admin"):
-        place = ANY  # the grant for all workspaces is worth no less here
-    role: Role = "admin" if grants[place] == "admin" else "member"
-    if place == ANY:
-        return Principal(person.actor, role, None, address=address)
-    return Principal(person.actor, role, place, address=address, workspaces=tuple(own))
+    grants: list[tuple[str, Role]] = [
+        (place, "admin" if role == "admin" else "member") for place, role in sorted(person.grants.items())
+    ]
+    first = Principal(person.actor, "member", "", address=address, grants=tuple(grants)).at(grants[0][0])
+    return first if workspace is None else first.at(workspace)
 
 
 class PeopleService:

@@ -1,9 +1,9 @@
 """Sign-in sessions of the dashboard.
 
-A person signs in with an API key, or with a one-time link that was created with the key. The browser gets a
-random token in a cookie and never stores the key. The database has only the SHA-256 of the token. A session
-may do what its key may do, and ends with it: a key revoked on another replica ends its sessions within a
-second.
+A person signs in at an issuer (`openid`), with an API key, or with a one-time link that was created with the
+key. The browser gets a random token in a cookie and never stores the key. The database has only the SHA-256
+of the token. A session may do what its owner may do, a key or a person, and ends with it: a key revoked on
+another replica ends its sessions within a second.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import re
 import secrets
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -19,11 +20,15 @@ from wakeful.errors import InvalidArgument, NotFound, PermissionDenied, Unauthen
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
+from wakeful.service.auth.actor_names import remember_name
 from wakeful.service.auth.keys import BackgroundWrites, KeyService, check_key, key_principal, listen_to_keys
+from wakeful.service.auth.people import PersonRow, person_principal
 from wakeful.service.auth.rate_limits import SignInLimits
 from wakeful.service.recent_values import RecentValues
+from wakeful.settings.oidc import ANY
 from wakeful.store.accounts import KeyRow
 from wakeful.store.port import Store
+from wakeful.store.sql.people import PERSON
 from wakeful.store.sql.web_sessions import SignInLinkRow, WebSessionRow
 from wakeful.values.bounded_cache import MB
 from wakeful.values.json_value import compact
@@ -77,8 +82,10 @@ class WebSessions:
         self._keys = keys
         self._limits = limits
         self._idle_ms, self._max_ms = idle_ms, max_ms
-        #: by hash: the session and its key
-        self._known: RecentValues[bytes, tuple[WebSessionRow, KeyRow]] = RecentValues(store, 8 * MB)
+        #: by hash: the session and its owner
+        self._known: RecentValues[bytes, tuple[WebSessionRow, KeyRow | PersonRow]] = RecentValues(
+            store, 8 * MB
+        )
         self._touched: dict[bytes, int] = {}
         self._writes = BackgroundWrites()
         listen_to_keys(store, self.forget)
@@ -120,8 +127,31 @@ class WebSessions:
         row = WebSessionRow(_hash(token), key.id, now_ms, now_ms, expires_ms, address)
         details = compact({"session": row.id, "by": how})
         await self._store.add_web_session(
-            row, [principal.entry(_workspace(key), "key.sign-in", key.id, details)]
+            row, [principal.entry(_workspace(principal), "key.sign-in", key.id, details)]
         )
+        return SignIn(token, principal, self._max_ms // 1_000)
+
+    async def sign_in_person(
+        self, person: Callable[[], Awaitable[PersonRow]], address: str | None = None
+    ) -> SignIn:
+        """Start a session of the person that `person` returns; Unauthenticated counts as a failed sign-in."""
+        await self._limits.check(address)
+        try:
+            found = await person()
+        except Unauthenticated as error:
+            log.warning("sign_in.failed", address=address, reason=error.message)
+            await self._limits.count(address)
+            raise
+        token, now_ms = secrets.token_urlsafe(32), self._store.clock.now_ms()
+        principal = person_principal(found, address)
+        expires_ms = now_ms + min(self._idle_ms, self._max_ms)
+        row = WebSessionRow(_hash(token), found.actor, now_ms, now_ms, expires_ms, address)
+        details = compact({"session": row.id, "name": found.name, "grants": dict(found.grants)})
+        places = {_workspace(principal), *principal.workspaces} - {ANY}
+        entries = [principal.entry(place, "person.sign-in", found.actor, details) for place in sorted(places)]
+        await self._store.sign_in_person(found, row, entries)
+        remember_name(found.actor, found.name)
+        self.forget(found.actor)
         return SignIn(token, principal, self._max_ms // 1_000)
 
     async def create_link(self, principal: Principal) -> SignInLink:
@@ -137,24 +167,33 @@ class WebSessions:
 
     # --- requests ---------------------------------------------------------------------------------
 
-    async def authenticate(self, token: str, address: str | None = None) -> Principal:
-        """Return the principal of a session, which is that of its key, or raise Unauthenticated."""
+    async def authenticate(
+        self, token: str, address: str | None = None, workspace: str | None = None
+    ) -> Principal:
+        """Return the principal of a session, which is that of its owner, or raise Unauthenticated.
+
+        A person with roles in several workspaces has that of the workspace of the request.
+        """
         if not _TOKEN.fullmatch(token):
             raise _session_over()
         hash, now_ms = _hash(token), self._store.clock.now_ms()
-        row, key = await self._known.get(hash, partial(self._read, hash))
+        row, owner = await self._known.get(hash, partial(self._read, hash))
         if self._is_over(row, now_ms):
             raise _session_over()
-        check_key(key, now_ms)
+        if isinstance(owner, KeyRow):
+            check_key(owner, now_ms)
+            self._keys.touch(owner, now_ms)
         self._touch(row, now_ms)
-        self._keys.touch(key, now_ms)
-        return key_principal(key, address)
+        return _principal(owner, address, workspace)
 
-    async def _read(self, hash: bytes) -> tuple[WebSessionRow, KeyRow]:
-        found = await self._store.web_session(hash)
+    async def _read(self, hash: bytes) -> tuple[WebSessionRow, KeyRow | PersonRow]:
+        found = await self._store.web_session(hash) or await self._store.person_session(hash)
         if found is None:
             raise _session_over()
-        return found
+        row, owner = found
+        if isinstance(owner, PersonRow):
+            remember_name(owner.actor, owner.name)
+        return row, owner
 
     def _is_over(self, row: WebSessionRow, now_ms: int) -> bool:
         """Return whether a session has ended. Shorter limits apply to sessions that exist, too.
@@ -178,12 +217,16 @@ class WebSessions:
     async def sign_out(self, token: str, address: str | None = None) -> None:
         """End a session. One that has ended is no error."""
         hash = _hash(token)
-        found = await self._store.web_session(hash)
+        found = await self._store.web_session(hash) or await self._store.person_session(hash)
         self._forget(hash)
         if found is not None:
-            row, key = found
-            entry = key_principal(key, address).entry(
-                _workspace(key), "key.sign-out", key.id, compact({"session": row.id})
+            row, owner = found
+            principal = _principal(owner, address)
+            entry = principal.entry(
+                _workspace(principal),
+                _action(row.key_id, "sign-out"),
+                row.key_id,
+                compact({"session": row.id}),
             )
             await self._store.delete_web_session(row, [entry])
 
@@ -198,7 +241,9 @@ class WebSessions:
         """End one session of a key: for admins, and for the key itself."""
         for row in await self.list(principal, workspace, key_id):
             if row.id == session_id:
-                entry = principal.entry(workspace, "key.sign-out", key_id, compact({"session": row.id}))
+                entry = principal.entry(
+                    workspace, _action(key_id, "sign-out"), key_id, compact({"session": row.id})
+                )
                 if await self._store.delete_web_session(row, [entry]):
                     self._forget(row.hash)
                     return
@@ -212,20 +257,20 @@ class WebSessions:
     async def end_all(self, principal: Principal, workspace: str, key_id: str) -> int:
         """End all sessions and sign-in links of a key; returns how many sessions."""
         await self._permit(principal, workspace, key_id)
-        entry = principal.entry(workspace, "key.sign-out-everywhere", key_id)
+        entry = principal.entry(workspace, _action(key_id, "sign-out-everywhere"), key_id)
         ended = await self._store.delete_web_sessions(key_id, [entry])
         self.forget(key_id)
         return ended
 
     async def _permit(self, principal: Principal, workspace: str, key_id: str) -> None:
-        if principal.actor == _KEY_ACTOR + key_id:
+        if principal.actor in (key_id, _KEY_ACTOR + key_id):
             await self._accounts.authorize(principal, "read", workspace)
         elif all(row.id != key_id for row in await self._keys.list(principal, workspace)):
             raise NotFound(f"no key '{key_id[:64]}'; list the keys to see their ids")
 
     def forget(self, key_id: str | None = None) -> None:
-        """Read the sessions of this key again, or all: some have ended, maybe by another process."""
-        self._known.forget_all(lambda hash, known: key_id in (None, known[1].id))
+        """Read the sessions of this owner again, or all: they may have ended in another process."""
+        self._known.forget_all(lambda hash, known: key_id in (None, known[0].key_id))
 
     def _forget(self, hash: bytes) -> None:
         self._known.forget(hash)
@@ -249,9 +294,24 @@ def _hash(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-def _workspace(key: KeyRow) -> str:
-    """Return the workspace whose audit log has the entries of a key."""
-    return key.workspace or "default"
+def _principal(owner: KeyRow | PersonRow, address: str | None, workspace: str | None = None) -> Principal:
+    if isinstance(owner, KeyRow):
+        return key_principal(owner, address)
+    return person_principal(owner, address, workspace)
+
+
+def _action(owner: str, what: str) -> str:
+    """Return the name of an action on sessions of a key or person in the audit log.
+
+    >>> _action("person:7", "sign-out"), _action("7", "sign-out")
+    ('person.sign-out', 'key.sign-out')
+    """
+    return f"person.{what}" if owner.startswith(PERSON) else f"key.{what}"
+
+
+def _workspace(principal: Principal) -> str:
+    """Return the workspace whose audit log has the entries of a key or person."""
+    return principal.workspace or "default"
 
 
 def _session_over() -> Unauthenticated:
