@@ -14,12 +14,12 @@ from typing import Final
 from wakeful.cron.expression import Expression
 from wakeful.cron.fields import CronField, LastDay, LastOf, LastWeekday, NearestWeekday, NthOf, Special
 
-_MONTHS: Final = (
+MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
-_WEEKDAYS: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
-_NTH: Final = ("first", "second", "third", "fourth", "fifth")
+WEEKDAYS: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
+NTH: Final = ("first", "second", "third", "fourth", "fifth")
 _FEW_TIMES: Final = 6  # more are described as a rule, if there is one
 _FEW_WINDOWS: Final = 3
 _LONG: Final = 3  # from this many neighbours on: "first through last"
@@ -61,7 +61,7 @@ def _by_hour(expression: Expression) -> str:
         return f"At {past} past every hour" if past else "Every hour, on the hour"
     if even and (expression.hours.starred or not few):
         return f"Every {even} hours, {f'at {past} past' if past else 'on'} the hour"
-    runs, step = _runs(hours), _step(hours)
+    runs, step = find_runs(hours), _step(hours)
     if _are_windows(runs):
         step = 1
     elif step and not few:
@@ -78,7 +78,7 @@ def _by_minute(expression: Expression) -> str:
     minutes, hours = expression.minutes.values(), expression.hours.values()
     few = len(minutes) * len(hours) <= _FEW_TIMES
     even = _even_step(minutes, 60)
-    runs = _runs(_minutes_of_day(expression))
+    runs = find_runs(_minutes_of_day(expression))
     if even and (expression.minutes.starred or not few):
         time = _every(even, "minute") + _in_hours(hours)
     elif _are_windows(runs):
@@ -97,7 +97,7 @@ def _by_second(expression: Expression) -> str:
     even = _even_step(seconds, 60)
     if len(seconds) * len(in_day) <= _FEW_TIMES and not (even and expression.seconds.starred):
         return _list_times(expression)
-    runs = _runs(seconds)
+    runs = find_runs(seconds)
     if not even and len(runs) == 1 and len(in_day) <= _FEW_WINDOWS:
         spans = [(at * 60 + first, at * 60 + last) for at in in_day for first, last in runs]
         return f"Every second{_from_through(spans, to_the_second=True)}"
@@ -113,7 +113,7 @@ def _by_second(expression: Expression) -> str:
 
 def _in_minutes(expression: Expression) -> str | None:
     """Return the minutes of the day as a limit of "every", if they are whole hours or few windows."""
-    runs = _runs(_minutes_of_day(expression))
+    runs = find_runs(_minutes_of_day(expression))
     if len(runs) > _FEW_WINDOWS:
         return _in_hours(expression.hours.values()) if len(expression.minutes.values()) == 60 else None
     if runs == [(0, 1439)]:
@@ -129,14 +129,14 @@ def _list_times(expression: Expression) -> str:
 
 def _hours(hours: Sequence[int]) -> str:
     """Return some hours as a noun, to follow "past" or "of"."""
-    if len(_runs(hours)) <= _FEW_WINDOWS:
+    if len(find_runs(hours)) <= _FEW_WINDOWS:
         return f"every hour{_in_hours(hours)}"
     return _some(hours, 24, "hour", "00:00")
 
 
 def _in_hours(hours: Sequence[int]) -> str:
     """Return some hours as a limit of "every"; empty for all hours."""
-    runs = _runs(hours)
+    runs = find_runs(hours)
     if runs == [(0, 23)]:
         return ""
     if len(runs) <= _FEW_WINDOWS:
@@ -208,9 +208,9 @@ def _weekdays(field: CronField) -> str:
     phrases = []
     if len(values) >= _LONG and len(starts) == 1:
         last = (starts[0] + len(values) - 1) % 7
-        phrases.append(f"{_WEEKDAYS[starts[0]]} through {_WEEKDAYS[last]}")
+        phrases.append(f"{WEEKDAYS[starts[0]]} through {WEEKDAYS[last]}")
     elif values:
-        phrases.append(f"on {_and(f'{_WEEKDAYS[day]}s' for day in sorted(values, key=lambda day: day or 7))}")
+        phrases.append(f"on {_and(f'{WEEKDAYS[day]}s' for day in sorted(values, key=lambda day: day or 7))}")
     return _and([*phrases, *map(_special, dict.fromkeys(field.specials))])
 
 
@@ -225,9 +225,9 @@ def _special(special: Special) -> str:
         case NearestWeekday(day):
             return f"on the weekday nearest to the {_ordinal(day)}"
         case LastOf(weekday):
-            return f"on the last {_WEEKDAYS[weekday]} of the month"
+            return f"on the last {WEEKDAYS[weekday]} of the month"
         case NthOf(weekday, nth):
-            return f"on the {_NTH[nth - 1]} {_WEEKDAYS[weekday]} of the month"
+            return f"on the {NTH[nth - 1]} {WEEKDAYS[weekday]} of the month"
 
 
 # Months and years
@@ -235,7 +235,7 @@ def _special(special: Special) -> str:
 
 def _season(expression: Expression) -> str:
     months = expression.months.values()
-    names = "" if len(months) == 12 else _ranges_text(months, lambda month: _MONTHS[month - 1])
+    names = "" if len(months) == 12 else _ranges_text(months, lambda month: MONTHS[month - 1])
     parts = [part for part in (names, _years(expression.years)) if part]
     return f"in {' of '.join(parts)}" if parts else ""
 
@@ -265,7 +265,7 @@ def _step(values: Sequence[int]) -> int | None:
     return distances.pop() if len(distances) == 1 else None
 
 
-def _runs(values: Iterable[int]) -> list[tuple[int, int]]:
+def find_runs(values: Iterable[int]) -> list[tuple[int, int]]:
     """Return the (first, last) of each contiguous run of ascending values."""
     runs: list[tuple[int, int]] = []
     for value in values:
@@ -282,7 +282,7 @@ def _are_windows(runs: Sequence[tuple[int, int]]) -> bool:
 
 def _ranges_text(values: Iterable[int], name: Callable[[int], str] = str) -> str:
     words: list[str] = []
-    for first, last in _runs(values):
+    for first, last in find_runs(values):
         if last - first + 1 >= _LONG:
             words.append(f"{name(first)} through {name(last)}")
         else:

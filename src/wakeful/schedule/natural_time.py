@@ -7,15 +7,25 @@ Days are local days of the zone; a weekday is the next one.
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, NamedTuple
 
-from wakeful.cron.zone import is_abbreviation, similar_zone, zone
+from wakeful.cron.explained import parse_explanation
+from wakeful.cron.zone import zone
 from wakeful.errors import InvalidArgument, InvalidSchedule
+from wakeful.schedule.phrase_words import (
+    MONTHS,
+    NTH,
+    NUMBERS,
+    SHORT_DAYS,
+    WEEKDAYS,
+    closest_word,
+    named_zones,
+    unknown_zone,
+    zone_name,
+)
 from wakeful.values.duration import parse_duration
 
 #: A schedule as JSON.
@@ -23,27 +33,6 @@ Document = dict[str, str | int]
 
 _LONGEST: Final = 200
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_SHORT_DAYS: Final = {"tues": 1, "wednes": 2, "thur": 3, "thurs": 3} | {
-    day[:3]: number for number, day in enumerate(_WEEKDAYS)
-}
-_MONTHS: Final = (
-    *("january", "february", "march", "april", "may", "june"),
-    *("july", "august", "september", "october", "november", "december"),
-)
-_NUMBERS: Final = {
-    word: str(number)
-    for number, words in enumerate(
-        (
-            *("a an one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
-            *("eleven", "twelve", "thirteen", "fourteen", "fifteen"),
-        ),
-        start=1,
-    )
-    for word in words.split()
-} | {"twenty": "20", "thirty": "30", "forty": "40", "forty-five": "45", "sixty": "60", "ninety": "90"}
-_NTH: Final = {"first": "1", "second": "2", "third": "3", "fourth": "4", "fifth": "5"}
-
 _ONE_TIME: Final = (
     r"(?:[0-9]{1,2}(?:[:.][0-9]{2})? ?(?:am|pm|o'clock)?|noon|midday|midnight)"
     r"(?: in the morning| in the afternoon| in the evening| at night)?"
@@ -55,9 +44,8 @@ _TIME: Final = re.compile(
     r"(?:(?P<hour>[0-9]{1,2})(?:[:.](?P<minute>[0-9]{2}))? ?(?P<half>am|pm|o'clock)?|(?P<name>[a-z]+))"
     r"(?: in the (?P<part>morning|afternoon|evening)| at (?P<night>night))?"
 )
-#: A word that can be a zone, with what leads to it.
-_ZONE: Final = re.compile(r"\s(?:in )?(\(?)([A-Za-z][\w+-]*(?:/[A-Za-z][\w+-]*)*)(\)?)(?!\S)")
-_ZONE_WORDS: Final = frozenset({"UTC", "GMT"})
+#: What a job that runs once says of its schedule.
+_ONCE: Final = re.compile(r"Once, at ([0-9]{4}-[0-9:. +-]+) \(([\w/+-]+)\)")
 _PART: Final = re.compile(r"(.*?) ?(?:in the )?\b(morning|afternoon|evening|night)s?")
 #: Days or weeks that are counted: "every other day at 9", "every 2 weeks on monday at 9".
 _SPACED: Final = re.compile(
@@ -77,18 +65,6 @@ _VAGUE: Final = re.compile(
     r"(?:every|each|this|tomorrow|in the) (?:morning|afternoon|evening|night|weekday|weekend|workday)s?|"
     r"mornings|afternoons|evenings|nights|later|soon|(?:the )?day after tomorrow|next (?:week|month)"
 )
-
-
-#: The words of phrases, to correct misspelled ones.
-_VOCABULARY: Final = frozenset(
-    (
-        *_WEEKDAYS, *(f"{day}s" for day in _WEEKDAYS), *_SHORT_DAYS, *_MONTHS, *_NTH,
-        *"every on at in the of and to through last next this other after from now am pm noon midday".split(),
-        *"minute minutes hour hours hourly day days daily week weeks weekly month monthly midnight".split(),
-        *"weekday weekdays weekend weekends workday workdays today tomorrow tonight".split(),
-        *"morning afternoon evening night".split(),
-    )
-)  # fmt: skip
 
 
 class _Clock(NamedTuple):
@@ -123,8 +99,12 @@ def parse_phrase(text: str, *, now_ms: int, tz: str) -> Document | None:
     Traceback (most recent call last):
     wakeful.errors.InvalidSchedule: 'every morning' has no time of day; write one, such as 'every day at 9:00'
     """
+    if (told := parse_explanation(text.strip())) is not None:
+        return {"kind": "cron", "expr": told[0], "tz": told[1]}
     if len(text) > _LONGEST:
         return None
+    if (once := _ONCE.fullmatch(text.strip())) is not None and (own := zone_name(once[2])) is not None:
+        return {"kind": "at", "at": once[1], "tz": own}
     found = _parse_words(text, text.strip(), now_ms, tz)
     return _parse_zoned(text, now_ms) if found is None else found
 
@@ -137,21 +117,12 @@ def closest_phrase(text: str, *, now_ms: int, tz: str) -> str | None:
     """
     if len(text) > _LONGEST:
         return None
-    words = [_closest_word(word) for word in _normal(text).split()]
+    words = [closest_word(word) for word in _normal(text).split()]
     meant = " ".join(words)
     try:
         return meant if parse_phrase(meant, now_ms=now_ms, tz=tz) else None
     except InvalidSchedule:
         return None
-
-
-def _closest_word(word: str) -> str:
-    if word in _VOCABULARY or word[0].isdigit():
-        return word
-    if word in _NUMBERS:
-        return _NUMBERS[word]
-    found = difflib.get_close_matches(word, _VOCABULARY, n=1, cutoff=0.75)
-    return found[0] if found else word
 
 
 def _parse_zoned(text: str, now_ms: int) -> Document | None:
@@ -166,31 +137,6 @@ def _parse_zoned(text: str, now_ms: int) -> Document | None:
                 raise unknown_zone(text, rest, word)
             return found
     return None
-
-
-def named_zones(text: str) -> Iterator[tuple[str, str, str | None]]:
-    """Yield each word that may be a zone: the text without it, the word, and the zone; None if unknown.
-
-    A zone is in parentheses, has a slash, is an abbreviation, or is an unknown word in capitals.
-
-    >>> list(named_zones("9am PST on weekdays"))
-    [('9am on weekdays', 'PST', None)]
-    """
-    whole = text.strip(" .!")
-    for match in _ZONE.finditer(whole):
-        word = match[2]
-        sure = (match[1] and match[3]) or "/" in word or word.upper() in _ZONE_WORDS or is_abbreviation(word)
-        if sure or (word.isupper() and 2 <= len(word) <= 5 and word.lower() not in _VOCABULARY):
-            yield whole[: match.start()] + whole[match.end() :], word, _zone_name(word)
-
-
-def unknown_zone(text: str, rest: str, word: str) -> InvalidSchedule:
-    """Return the error for a schedule whose zone is unknown, and that is right without it."""
-    meant = similar_zone(word) or "Europe/Berlin"
-    return InvalidSchedule(
-        f"'{text.strip()[:64]}': '{word}' is no IANA time zone; did you mean {meant}? The rest is a "
-        f"schedule: write '{rest[:64]} {meant}', or give the zone in tz"
-    )
 
 
 def _parse_words(text: str, whole: str, now_ms: int, tz: str) -> Document | None:
@@ -224,26 +170,13 @@ def _normal(text: str) -> str:
     return words.replace("each ", "every ")
 
 
-def _zone_name(word: str) -> str | None:
-    """Return the name of a zone, written in any case; None for another word."""
-    if word.upper() in _ZONE_WORDS:
-        return "UTC"
-    capitals = "/".join("_".join(part.capitalize() for part in each.split("_")) for each in word.split("/"))
-    for name in (word, capitals, word.upper()):
-        try:
-            return zone(name).name
-        except InvalidSchedule:
-            continue
-    return None
-
-
 def _refuse_spaced(match: re.Match[str], phrase: _Phrase) -> None:
     """Refuse "every other day at 9": no form of a schedule counts days or weeks across months."""
     unit, time_of_day = match["unit"], match["times"] or "9:00"
     on = match["day"] or ("" if unit in ("day", "week") else unit)
     if match["times"] is None and not on:
         return  # an interval
-    number = {**_NUMBERS, "other": "2", "second": "2"}.get(match["number"], match["number"])
+    number = {**NUMBERS, "other": "2", "second": "2"}.get(match["number"], match["number"])
     if unit not in ("day", "week"):
         number, unit = str(int(number) * 7), "day"
     first = _parse_words(f"{on} at {time_of_day}".strip(), phrase.text, phrase.now_ms, phrase.tz) or {}
@@ -280,7 +213,7 @@ def _length(words: str) -> int | None:
     words = re.sub(r"^(?:an|one|1) hour and a half$", "90 minutes", words)
     words = re.sub(r"^(?:a |an )?quarter (?:of an )?hour$", "15 minutes", words)
     words = re.sub(r"\ba couple of\b", "2", words)
-    words = " ".join(_NUMBERS.get(word, word) for word in words.split())
+    words = " ".join(NUMBERS.get(word, word) for word in words.split())
     if words in ("minute", "hour", "day", "week", "second"):
         words = f"1 {words}"
     try:
@@ -409,11 +342,11 @@ def _of_month(which: str) -> str | None:
         day = (weekday + 1) % 7
         if words[0] == "last":
             return f"* * {day}L"
-        nth = _NTH.get(words[0]) or _ordinal(words[0])
+        nth = NTH.get(words[0]) or _ordinal(words[0])
         return f"* * {day}#{nth}" if nth and int(nth) <= 5 else None
     if len(words) == 2 and words[1] == "day":
         words = words[:1]
-    if len(words) == 1 and (day_text := _NTH.get(words[0]) or _ordinal(words[0])):
+    if len(words) == 1 and (day_text := NTH.get(words[0]) or _ordinal(words[0])):
         return f"{int(day_text)} * *" if 1 <= int(day_text) <= 31 else None
     return None
 
@@ -434,16 +367,16 @@ def _days(words: str) -> tuple[list[int], bool]:
     found = [_weekday(word) for word in re.split(r" and (?:every |on )?| & |/", words)]
     if None in found:
         return [], False
-    return [day for day in found if day is not None], words.endswith("s") and words.rstrip("s") in _WEEKDAYS
+    return [day for day in found if day is not None], words.endswith("s") and words.rstrip("s") in WEEKDAYS
 
 
 def _weekday(word: str) -> int | None:
     singular = word.rstrip(".").removesuffix("s")
     for name in (word.rstrip("."), singular):
-        if name in _WEEKDAYS:
-            return _WEEKDAYS.index(name)
-        if name in _SHORT_DAYS:
-            return _SHORT_DAYS[name]
+        if name in WEEKDAYS:
+            return WEEKDAYS.index(name)
+        if name in SHORT_DAYS:
+            return SHORT_DAYS[name]
     return None
 
 
@@ -484,7 +417,7 @@ def _calendar_day(rest: str, of_day: time, phrase: _Phrase) -> datetime | None:
     if match is None:
         return None
     word = match["month"] or match["month2"]
-    months = [number for number, name in enumerate(_MONTHS, 1) if len(word) >= 3 and name.startswith(word)]
+    months = [number for number, name in enumerate(MONTHS, 1) if len(word) >= 3 and name.startswith(word)]
     if len(months) != 1:
         return None
     day = int(match["day"] or match["day2"])

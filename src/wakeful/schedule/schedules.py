@@ -17,13 +17,8 @@ from wakeful.cron import Cron
 from wakeful.cron.expression import parse
 from wakeful.cron.zone import zone
 from wakeful.errors import InvalidArgument, InvalidSchedule
-from wakeful.schedule.natural_time import (
-    Document,
-    closest_phrase,
-    named_zones,
-    parse_phrase,
-    unknown_zone,
-)
+from wakeful.schedule.natural_time import Document, closest_phrase, parse_phrase
+from wakeful.schedule.phrase_words import named_zones, unknown_zone
 from wakeful.values.duration import LONGEST, parse_duration, spell_duration
 from wakeful.values.instants import LATEST_MS
 
@@ -167,7 +162,7 @@ def explain_schedule(schedule: Schedule) -> str:
     """
     match schedule:
         case At(at_ms, tz):
-            return f"Once, at {_wall(at_ms, tz or 'UTC')} ({tz or 'UTC'})"
+            return f"Once, at {_unambiguous_wall(at_ms, tz or 'UTC')} ({tz or 'UTC'})"
         case Every(every_ms):
             words = spell_duration(every_ms)
             return f"Every {words.removeprefix('1 ') if words.count(' ') == 1 else words}"
@@ -398,6 +393,14 @@ def _wall(ms: int, tz: str) -> str:
     """Return the local time in a zone, without trailing zeros."""
     moment = (_EPOCH + timedelta(milliseconds=ms)).astimezone(zone(tz).tzinfo).replace(tzinfo=None)
     return moment.isoformat(" ", "milliseconds" if ms % 1000 else "seconds" if moment.second else "minutes")
+
+
+def _unambiguous_wall(ms: int, tz: str) -> str:
+    """Return the local time; with its offset, if the clocks show this time twice and it is the second one."""
+    text, at = _wall(ms, tz), _EPOCH + timedelta(milliseconds=ms)
+    if zone(tz).to_utc(datetime.fromisoformat(text)) == at:
+        return text
+    return text + at.astimezone(zone(tz).tzinfo).isoformat()[-6:]
 
 
 def _with_tz(form: dict[str, object], tz: str | None) -> dict[str, object]:

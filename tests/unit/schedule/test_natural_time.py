@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.effort import cases
+from tests.unit.cron.expressions import expression
 from wakeful import InvalidSchedule
 from wakeful.schedule.natural_time import parse_phrase
-from wakeful.schedule.schedules import At, CronSchedule, Every, Schedule, parse_schedule
+from wakeful.schedule.schedules import At, CronSchedule, Every, Schedule, explain_schedule, parse_schedule
 
 BERLIN = "Europe/Berlin"
 NOW_MS = int(datetime(2026, 11, 26, 15, 30, tzinfo=ZoneInfo(BERLIN)).timestamp() * 1000)
@@ -303,3 +306,27 @@ def test_words_with_another_zone_than_the_job_are_refused():
 def test_any_text_is_a_schedule_or_refused_with_the_documented_error(text: str, tz: str | None):
     with suppress(InvalidSchedule):
         parse_schedule(text, now_ms=NOW_MS, tz=tz)
+
+
+@settings(max_examples=cases(200, 2_000))
+@given(
+    st.one_of(
+        st.builds(At, st.integers(NOW_MS + 1, NOW_MS + 10**11), st.sampled_from([None, BERLIN])),
+        st.builds(Every, st.integers(1_000, 10**10), st.none()),
+        st.builds(CronSchedule, st.randoms(use_true_random=False).map(expression), st.just(BERLIN)),
+    )
+)
+def test_what_a_schedule_says_in_words_is_the_same_schedule(schedule: Schedule):
+    said = parse_schedule(explain_schedule(schedule), now_ms=NOW_MS)
+    if isinstance(schedule, CronSchedule):
+        assert explain_schedule(said) == explain_schedule(schedule)
+    else:
+        assert replace(said, tz=None) == replace(schedule, tz=None)
+
+
+def test_the_second_of_two_equal_times_says_its_offset():
+    first = int(datetime(2027, 10, 31, 2, 30, tzinfo=ZoneInfo(BERLIN)).timestamp() * 1000)
+    both = [At(first, BERLIN), At(first + 60 * MINUTE, BERLIN)]
+    said = [explain_schedule(each) for each in both]
+    assert said[1] == "Once, at 2027-10-31 02:30+01:00 (Europe/Berlin)"
+    assert [parse_schedule(each, now_ms=NOW_MS) for each in said] == both
