@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from wakeful.app.admin import Incidents, Suggestions
 from wakeful.app.agents import Agents
@@ -16,6 +17,11 @@ from wakeful.client import sync
 from wakeful.client.portal import Portal, blocking
 from wakeful.errors import NotFound
 from wakeful.model import Run
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Delay: TypeAlias = str | timedelta | float
 
 # Outside of the class: inside, mypy expects the parameters of the methods of the client.
 _create = blocking(Jobs.create)
@@ -67,14 +73,37 @@ class SyncMethods:
         self.suggestions = sync.Suggestions(portal, suggestions)
         self._tasks, self._portal = tasks, portal
 
-    def enqueue(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> SyncEnqueued:
+    # As in `Wakeful`: a call with options is checked when it is made.
+    @overload
+    def enqueue(
+        self, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> SyncEnqueued[R]: ...
+    @overload
+    def enqueue(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> SyncEnqueued[R]: ...
+    @overload
+    def enqueue(
+        self, function: Callable[..., Any], /, *args: Any, in_: Delay, **options: Any
+    ) -> SyncEnqueued[Any]: ...
+    @overload
+    def enqueue(
+        self, function: Callable[..., Any], /, *args: Any, at: datetime, **options: Any
+    ) -> SyncEnqueued[Any]: ...
+    @overload
+    def enqueue(
+        self, function: Callable[..., Any], /, *args: Any, key: str, **options: Any
+    ) -> SyncEnqueued[Any]: ...
+    @overload
+    def enqueue(
+        self, function: Callable[..., Any], /, *args: Any, connection: object, **options: Any
+    ) -> SyncEnqueued[Any]: ...
+    def enqueue(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> SyncEnqueued[Any]:
         """Call a function later, as `Wakeful.enqueue` does; the call is stored when this returns."""
         call = self._tasks.prepare(function, args, kwargs)
         run = self._portal.call_method(self._tasks.enqueue, call, connection=call.connection)
         return SyncEnqueued(run, call, self.runs)
 
 
-class SyncEnqueued:
+class SyncEnqueued(Generic[R]):
     """An enqueued call of a function."""
 
     def __init__(self, run: Run, call: Call, runs: sync.Runs) -> None:
@@ -83,7 +112,7 @@ class SyncEnqueued:
         self._call = call
         self._runs = runs
 
-    def result(self, timeout: float | None = None) -> Any:
+    def result(self, timeout: float | None = None) -> R:
         """Return what the function returns, once it has; TimeoutError after `timeout` seconds.
 
         With `connection`, call it after the commit.
@@ -93,4 +122,5 @@ class SyncEnqueued:
                 self._runs.get(self.run.id)
             except NotFound:
                 raise not_committed(self.run.job or "") from None
-        return read_result(self._runs.wait(self.run.id, timeout=timeout), self._call.task.function)
+        run = self._runs.wait(self.run.id, timeout=timeout)
+        return cast(R, read_result(run, self._call.task.function))

@@ -45,6 +45,7 @@ _FOREIGN_NAMES: Final = {
     **dict.fromkeys(("holidays", "calendar", "calendars"), "exclude"),
     **dict.fromkeys(("paused", "pause", "suspended", "disabled", "active", "enable"), "enabled"),
     **dict.fromkeys(("agent", "agentName"), "agentId"),
+    **dict.fromkeys(("priority", "queue", "pool"), "lane"),  # work that must not wait has a lane of its own
     "retry": "maxAttempts",
     "timeoutSeconds": "timeout",
     "desc": "description",

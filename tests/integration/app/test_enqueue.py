@@ -7,6 +7,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import assert_type
 
 import pytest
 
@@ -51,6 +52,32 @@ async def test_a_call_is_a_run_with_its_arguments_and_its_result(new_app: NewApp
         # Changed by a person, deleted, and called again.
         await app.jobs.delete("add")
         assert await app.enqueue(add, 2).result(PATIENCE) == 12
+
+
+def test_results_have_the_types_of_the_functions():
+    """mypy checks this test: also that wrong arguments are errors, whose comments would else be unused."""
+    with Harness(Wakeful("sqlite://")) as harness:
+        app = harness.app
+
+        @app.function()
+        async def halve(number: int) -> float:
+            return number / 2
+
+        @app.function()
+        def name(number: int) -> str:
+            return str(number)
+
+        async def call() -> None:
+            assert_type(await app.enqueue(halve, 1).result(), float)
+            assert_type(await app.enqueue(name, 1).result(), str)
+            app.enqueue(halve, "1")  # type: ignore[call-overload]
+
+        halved, named = app.sync.enqueue(halve, 1), app.sync.enqueue(name, number=2)
+        with pytest.raises(InvalidArgument):
+            app.sync.enqueue(halve, other=1)  # type: ignore[call-overload]
+        harness.run_due()
+        assert assert_type(halved.result(), float) == 0.5
+        assert assert_type(named.result(), str) == "2"
 
 
 async def test_wrong_arguments_are_refused_at_the_call(new_app: NewApp):

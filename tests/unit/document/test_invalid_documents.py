@@ -399,6 +399,7 @@ def test_a_target_that_cannot_be_reached_or_says_two_things_is_refused(fields, s
         ({"every": "5m"}, "every: a job has no such field; did you mean schedule?"),
         ({"paused": True}, "paused: a job has no such field; did you mean enabled?"),
         ({"agent": "ada"}, "agent: a job has no such field; did you mean agentId?"),
+        ({"priority": 5}, "priority: a job has no such field; did you mean lane?"),
         ({"SCHEDULE": "@daily"}, "SCHEDULE: a job has no such field; did you mean schedule?"),
         ({"owner": "ada"}, "owner: a job has no such field; leave it out"),
         ({"xyzzy": 1}, "xyzzy: a job has no such field; leave it out"),
