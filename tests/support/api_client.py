@@ -17,7 +17,18 @@ from wakeful.settings import Settings
 
 HOME = "/api/workspaces/default"
 JOBS = f"{HOME}/agents/default/jobs"
-_OUTSIDE = ("/api", "/healthz", "/readyz", "/metrics", "/openapi", "/docs", "/hooks", "/workspaces/")
+_OUTSIDE = (
+    "/api",
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/openapi",
+    "/docs",
+    "/hooks",
+    "/workspaces/",
+    "/mcp",
+    "/.well-known",
+)
 
 
 class Reply(NamedTuple):

@@ -24,7 +24,7 @@ from wakeful.dashboard.context import PageRoute, chosen_theme, requested_path
 from wakeful.dashboard.render import render_page
 from wakeful.errors import InvalidArgument, Unauthenticated
 from wakeful.service.auth.access import Principal, Role, grantable_roles
-from wakeful.service.auth.oauth import Approval
+from wakeful.service.auth.oauth import Approval, check_approver
 from wakeful.service.auth.web_sessions import csrf_token
 from wakeful.service.services import Services
 
@@ -50,7 +50,8 @@ async def show_consent(request: Request, services: ServicesDep) -> Response:
     issuer = issuer_of(request)
     token, principal = await _person(request, services)
     asked = await _check(request, services, issuer)
-    workspaces = [row.name for row in await services.agents.workspaces.list(principal)]
+    names = [row.name for row in await services.agents.workspaces.list(principal)]
+    workspaces = sorted(names, key=lambda name: name != "default")[:_OFFERED]
     agents = [row.name for row in await services.agents.list(principal, workspaces[0])]
     uri = asked.params.redirect_uri
     values = {
@@ -62,11 +63,9 @@ async def show_consent(request: Request, services: ServicesDep) -> Response:
         "known_by": urlsplit(asked.client.client_id).hostname,
         "host": _host(uri),
         "on_computer": uri.scheme != "https",
-        "principal": principal,
-        "workspaces": [(name, name) for name in workspaces[:_OFFERED]],
+        "workspaces": [(name, name) for name in workspaces],
         "roles": [(role, text) for role, text in _ROLES.items() if role in grantable_roles(principal)],
         "agents": agents[:_OFFERED],
-        "agent": principal.agent or "default",
     }
     response = render_page("consent.html", values)
     # After the form, the browser follows a redirect to the assistant. Not every address can be named here.
@@ -109,11 +108,13 @@ async def decide(request: Request, services: ServicesDep) -> Response:
 
 
 async def _person(request: Request, services: Services) -> tuple[str, Principal]:
-    """Return the token and the principal of the sign-in session."""
+    """Return the token and the principal of the sign-in session, which must be a person's."""
     token = session_token(request)
     if token is None:
         raise Unauthenticated("sign in to connect an assistant")
-    return token, await services.auth.web_sessions.authenticate(token, address_of(request))
+    principal = await services.auth.web_sessions.authenticate(token, address_of(request))
+    check_approver(principal)
+    return token, principal
 
 
 async def _check(request: Request, services: Services, issuer: str) -> Asked:

@@ -42,6 +42,8 @@ def challenge(request: Request) -> str:
     own = own_issuer(request) if resource else None
     if own is None and _issuer(request) is None:
         return scheme
+    if own is not None and "authorization" in request.headers:
+        scheme += ', error="invalid_token"'
     return f'{scheme}, resource_metadata="{own or _base(request)}{WELL_KNOWN}{resource}"'
 
 

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from wakeful.errors import InvalidArgument, PermissionDenied, Unauthenticated
 from wakeful.job.job import check_slug
-from wakeful.service.auth.access import Principal, Role, check_person, grantable_roles
+from wakeful.service.auth.access import Principal, Role, grantable_roles
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.actor_names import remember_name
 from wakeful.service.auth.keys import KeyService, check_key, key_principal, listen_to_keys
@@ -51,6 +51,8 @@ _LONGEST_NAME: Final = 200
 _LONGEST_ID: Final = 500
 #: per client address and process
 REGISTRATIONS_PER_MINUTE: Final = 20
+#: per grant and process
+REFRESHES_PER_MINUTE: Final = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,7 @@ class OAuthService:
         self._keys = keys
         #: by hash: access tokens
         self._known: RecentValues[bytes, KnownToken] = RecentValues(store, 8 * MB)
+        self._refreshes = RateLimiter[str](REFRESHES_PER_MINUTE)
         self._registrations = RateLimiter[str](REGISTRATIONS_PER_MINUTE)
         listen_to_keys(store, self._forget)
 
@@ -112,9 +115,7 @@ class OAuthService:
 
     async def approve(self, principal: Principal, client_id: str, document: str, approval: Approval) -> str:
         """Return the code of an approval. PermissionDenied: the person may not give these rights."""
-        check_person(principal, "connect an assistant")
-        if principal.client is not None:
-            raise PermissionDenied("an assistant may not connect another one; sign in as a person")
+        check_approver(principal)
         await self._accounts.authorize(principal, "read", approval.workspace, approval.agent)
         if approval.role not in grantable_roles(principal):
             raise PermissionDenied(
@@ -204,6 +205,9 @@ class OAuthService:
     async def refresh(self, row: OAuthTokenRow) -> NewTokens | None:
         """Exchange a refresh token. None: another request did, and not just now."""
         now_ms = self._store.clock.now_ms()
+        wait_s = self._refreshes.take(row.key_id, now_ms)
+        if wait_s:
+            raise RateLimited(f"this assistant refreshes too often; try again in {wait_s} s", wait_s)
         tokens, rows = _new_tokens(row.key_id, row.client_id, row.resource, now_ms)
         may = partial(may_exchange, now_ms=now_ms)
         return tokens if await self._store.exchange_oauth_token(row.hash, may, rows) else None
@@ -245,6 +249,12 @@ class OAuthService:
         self._known.forget_all(
             lambda hash, known: key_id in (None, known.key.id) or known.key.created_by == f"key:{key_id}"
         )
+
+
+def check_approver(principal: Principal) -> None:
+    """Raise PermissionDenied unless the principal is a person, who may connect assistants."""
+    if not principal.is_person or principal.client is not None:
+        raise PermissionDenied("only a person connects an assistant; sign in with a key that is no agent's")
 
 
 def may_exchange(row: OAuthTokenRow, now_ms: int) -> bool:

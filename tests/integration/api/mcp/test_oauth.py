@@ -13,6 +13,7 @@ from tests.support.api_client import ApiClient, served
 from tests.support.browser_client import browsing
 from tests.support.sqlite_files import fresh_file
 from wakeful.service.auth.access import LOCAL
+from wakeful.settings import Settings
 
 pytest.importorskip("mcp")
 
@@ -108,6 +109,28 @@ async def test_a_token_is_refreshed_and_revoked(world: World):
     for access in tokens["access_token"], new["access_token"]:
         assert (await raw.call(access)).status_code == 401
     assert (await raw.refresh(new["refresh_token"])).json()["error"] == "invalid_grant"
+
+
+async def test_behind_a_proxy_all_addresses_are_the_public_ones(new_app: NewApp):
+    public = "https://wakeful.example.com"
+    async with new_app(settings=Settings(public_url=public)) as app, served(app) as operator:
+        refused = await operator.with_key(None)("POST", "/mcp")
+        found = f'resource_metadata="{public}/.well-known/oauth-protected-resource/mcp"'
+        assert found in refused.headers["www-authenticate"]
+        resource = (await operator("GET", "/.well-known/oauth-protected-resource/mcp")).body
+        assert (resource["resource"], resource["authorization_servers"]) == (f"{public}/mcp", [public])
+        server = (await operator("GET", "/.well-known/oauth-authorization-server")).body
+        assert server["issuer"] == public
+        assert {url for name, url in server.items() if name.endswith("_endpoint")} == {
+            f"{public}/oauth/{name}" for name in ("authorize", "token", "register", "revoke")
+        }
+
+
+async def test_without_https_only_this_computer_has_tokens(world: World):
+    for host, status in ("10.0.0.5:9253", 404), ("localhost:9253", 200):
+        headers = {"host": host}
+        for path in "/.well-known/oauth-authorization-server", "/.well-known/oauth-protected-resource/mcp":
+            assert (await world.raw.http.get(world.raw.url + path, headers=headers)).status_code == status
 
 
 async def test_a_person_can_refuse(world: World):

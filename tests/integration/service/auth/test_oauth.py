@@ -234,8 +234,7 @@ async def test_two_refreshes_at_once_on_two_replicas_both_succeed(replicas: list
     [
         ({"role": "member"}, {"role": "admin"}, PermissionDenied),
         ({"role": "member"}, {"role": "agent", "agent": "writer"}, PermissionDenied),
-        ({"role": "agent", "agent": "writer"}, {"role": "member"}, PermissionDenied),
-        ({"role": "agent", "agent": "writer"}, {"role": "agent", "agent": "painter"}, NotFound),
+        ({"role": "agent", "agent": "writer"}, {"role": "agent", "agent": "writer"}, PermissionDenied),
         ({"role": "admin"}, {"workspace": "acme"}, NotFound),
     ],
 )
