@@ -17,7 +17,6 @@ import httpx2
 from tests.support.mcp_oauth import RawClient
 
 SITE = "https://assistant.example"
-ELSEWHERE = "https://elsewhere.example"
 
 
 async def test_a_person_connects_an_assistant_of_another_site(new_tab: NewTab, ask: ApiClient) -> None:
@@ -37,7 +36,7 @@ async def test_a_person_connects_an_assistant_of_another_site(new_tab: NewTab, a
         await tab.page.goto(f"{SITE}/")
         await tab.page.get_by_text("connect").click()
         await tab.page.get_by_role("heading", name="Connect <b>Assistant</b>?").wait_for()
-        await tab.check()
+        await tab.audit()
         tab.expected += [f"request to another host: {SITE}/cb"]
         await tab.page.get_by_role("button", name="Connect").click()
         await tab.page.wait_for_url(f"{SITE}/cb?*")
