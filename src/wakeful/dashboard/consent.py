@@ -48,11 +48,15 @@ def mount(app: FastAPI) -> None:
 async def show_consent(request: Request, services: ServicesDep) -> Response:
     """Ask the person."""
     issuer = issuer_of(request)
-    token, principal = await _person(request, services)
+    token, person = await _person(request, services)
     asked = await _check(request, services, issuer)
-    names = [row.name for row in await services.agents.workspaces.list(principal)]
+    names = [row.name for row in await services.agents.workspaces.list(person)]
     workspaces = sorted(names, key=lambda name: name != "default")[:_OFFERED]
+    token, principal = await _person(request, services, workspaces[0])
     agents = [row.name for row in await services.agents.list(principal, workspaces[0])]
+    roles = set(grantable_roles(principal))
+    for name in person.workspaces:  # the choice is checked when it is known
+        roles |= set(grantable_roles((await _person(request, services, name))[1]))
     uri = asked.params.redirect_uri
     values = {
         "title": "Connect an assistant",
@@ -64,7 +68,7 @@ async def show_consent(request: Request, services: ServicesDep) -> Response:
         "host": _host(uri),
         "on_computer": uri.scheme != "https",
         "workspaces": [(name, name) for name in workspaces],
-        "roles": [(role, text) for role, text in _ROLES.items() if role in grantable_roles(principal)],
+        "roles": [(role, text) for role, text in _ROLES.items() if role in roles],
         "agents": agents[:_OFFERED],
     }
     response = render_page("consent.html", values)
@@ -80,8 +84,8 @@ async def show_consent(request: Request, services: ServicesDep) -> Response:
 async def decide(request: Request, services: ServicesDep) -> Response:
     """Send the browser back to the assistant: with a code, or with the refusal of the person."""
     issuer = issuer_of(request)
-    token, principal = await _person(request, services)
     form = await read_form(request)
+    token, principal = await _person(request, services, form.get("workspace"))
     check_change(request, token, form.get("csrf"))
     request.state.actor = principal.actor
     client, params = await _check(request, services, issuer)
@@ -107,12 +111,14 @@ async def decide(request: Request, services: ServicesDep) -> Response:
     return RedirectResponse(construct_redirect_uri(uri, code=code, **back), 303)
 
 
-async def _person(request: Request, services: Services) -> tuple[str, Principal]:
+async def _person(
+    request: Request, services: Services, workspace: str | None = None
+) -> tuple[str, Principal]:
     """Return the token and the principal of the sign-in session, which must be a person's."""
     token = session_token(request)
     if token is None:
         raise Unauthenticated("sign in to connect an assistant")
-    principal = await services.auth.web_sessions.authenticate(token, address_of(request))
+    principal = await services.auth.web_sessions.authenticate(token, address_of(request), workspace)
     check_approver(principal)
     return token, principal
 

@@ -267,12 +267,20 @@ def _check(known: KnownToken, now_ms: int) -> None:
     if not known.row.created_ms - GRACE_MS <= now_ms < known.row.expires_ms:
         raise Unauthenticated("this token has expired; refresh it")
     check_key(known.key, now_ms)
-    if known.owner is not None and known.key.created_by == f"key:{known.owner.id}":
+    key = known.key
+    if known.owner is not None and key.created_by == f"key:{known.owner.id}":
         check_key(known.owner, now_ms)
-    elif known.key.created_by.startswith("key:") or (
-        known.key.created_by.startswith("person:") and not known.has_person
-    ):
-        raise Unauthenticated("the person who connected this assistant has no access any more")
+    elif key.created_by.startswith("key:") or not _may_still_give(known.grants, key):
+        raise Unauthenticated("the person who connected this assistant does not have this access any more")
+
+
+def _may_still_give(grants: str | None, key: KeyRow) -> bool:
+    """Return whether a person of these roles by workspace may give what the key of an assistant has."""
+    if not key.created_by.startswith("person:"):
+        return True
+    roles: dict[str, str] = json.loads(grants or "{}")
+    given = [roles[name] for name in (key.workspace or "", "*") if name in roles]
+    return "admin" in given or (key.role == "member" and bool(given))
 
 
 def _new_tokens(

@@ -71,7 +71,8 @@ PRUNE_CODES: Final = """
 #: the primary keys of oauth_tokens, keys (twice) and people
 TOKEN: Final = f"""
     SELECT {_OF_TOKEN}, {_OF_KEY},
-        (SELECT count(*) FROM people p WHERE p.id = substr(k.created_by, 8) AND p.removed_at IS NULL),
+        (SELECT p.grants FROM people p
+            WHERE p.id = substr(k.created_by, 8) AND k.created_by LIKE 'person:%' AND p.removed_at IS NULL),
         {_OF_OWNER}
     FROM oauth_tokens t JOIN keys k ON k.id = t.key_id
     LEFT JOIN keys o ON o.id = substr(k.created_by, 5)
@@ -137,8 +138,8 @@ class KnownToken(NamedTuple):
 
     row: OAuthTokenRow
     key: KeyRow
-    #: whether it was a person who signed in at an issuer and was not removed
-    has_person: bool
+    #: of a person who signed in at an issuer and was not removed: the roles by workspace, a JSON object
+    grants: str | None
     #: whose key it was; None: no key
     owner: KeyRow | None
 
@@ -185,11 +186,11 @@ async def token(session: SqlSession, hash: bytes) -> KnownToken | None:
     if row is None:
         return None
     values, own, key = list(row), len(OAuthTokenRow._fields), len(KeyRow._fields)
-    has_person, *owner = values[own + key :]
+    grants, *owner = values[own + key :]
     return KnownToken(
         OAuthTokenRow(*values[:own]),
         KeyRow(*values[own : own + key]),
-        bool(has_person),
+        grants,
         None if owner[0] is None else KeyRow(*owner),
     )
 

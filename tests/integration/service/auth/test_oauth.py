@@ -18,7 +18,10 @@ from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.keys import KeyService
 from wakeful.service.auth.oauth import ACCESS_MS, CODE_MS, GRACE_MS, REFRESH_MS, Approval, OAuthService
+from wakeful.service.auth.people import person_principal
 from wakeful.store.port import Store
+from wakeful.store.sql.people import PersonRow
+from wakeful.store.sql.web_sessions import WebSessionRow
 
 MCP = "https://wakeful.example/mcp"
 #: What moves the clock: at least a second, so that a replica that is not notified reads again.
@@ -267,3 +270,47 @@ async def test_the_audit_names_the_assistant_and_the_person(replicas: list[Repli
         await oauth.approve(principal, "client", "{}", _approval(role="agent", agent="writer"))
     with pytest.raises(Unauthenticated):
         await oauth.authenticate(tokens.access, "https://other.example/mcp")
+
+
+async def test_the_grant_of_a_person_ends_with_the_roles_of_the_person(
+    replicas: list[Replica], database: Database
+) -> None:
+    oauth, store, clock = replicas[0].oauth, replicas[0].store, database.clock
+
+    async def sign_in(**grants: str) -> Principal:
+        person = PersonRow("7", "i", "s", "Ada", None, grants, clock.ms, clock.ms)
+        session = WebSessionRow(b"", "person:7", clock.ms, clock.ms, clock.ms + DAY, None)
+        await store.sign_in_person(person, session._replace(hash=str(clock.ms).encode()))
+        clock.ms += SECOND
+        return person_principal(person, None, "default")
+
+    async def is_accepted(access: str) -> bool:
+        try:
+            return (await oauth.authenticate(access, MCP)).person == "person:7"
+        except Unauthenticated:
+            return False
+
+    ada = await sign_in(default="admin")
+    tokens = {}
+    for role in "admin", "member":
+        code = await oauth.approve(ada, "client", "{}", _approval(role=role))
+        approval = await oauth.find_approval(code, "client")
+        assert approval is not None
+        tokens[role] = await oauth.exchange_code(code, "client", approval)
+    accesses = [each.access for each in tokens.values() if each is not None]
+    assert [await is_accepted(each) for each in accesses] == [True, True]
+    for grants, expected in (
+        ({"default": "member"}, [False, True]),
+        ({"*": "member", "default": "admin"}, [True, True]),
+        ({"acme": "admin"}, [False, False]),
+        ({"*": "admin"}, [True, True]),
+    ):
+        await sign_in(**grants)
+        assert [await is_accepted(each) for each in accesses] == expected, grants
+    with pytest.raises(PermissionDenied):
+        await oauth.approve(await sign_in(default="member"), "client", "{}", _approval(role="admin"))
+    await store.remove_person("7", clock.ms)
+    clock.ms += SECOND
+    assert [await is_accepted(each) for each in accesses] == [False, False]
+    await sign_in(default="admin")
+    assert [await is_accepted(each) for each in accesses] == [False, False]
