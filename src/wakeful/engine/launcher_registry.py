@@ -39,15 +39,25 @@ class LauncherRegistry:
     """The launchers by kind. It prepares runs for launching."""
 
     def __init__(self, launchers: Iterable[Launcher]) -> None:
-        self._launchers = {launcher.kind: launcher for launcher in launchers}
-        self._selective = _selective(self._launchers)
+        self._launchers: dict[str, Launcher] = {}
+        # By kind, as a check of a protocol takes long.
+        self._selective: dict[str, SelectiveLauncher] = {}
+        self._brokers: dict[str, BrokerLauncher] = {}
+        for launcher in launchers:
+            self.add(launcher)
         #: set by the engine: records the answers of prechecks
         self.record_check: RecordCheck = _no_engine
 
     def add(self, launcher: Launcher) -> None:
         """Add a launcher. It replaces one of the same kind."""
-        self._launchers[launcher.kind] = launcher
-        self._selective = _selective(self._launchers)
+        kind = launcher.kind
+        self._launchers[kind] = launcher
+        self._selective.pop(kind, None)
+        self._brokers.pop(kind, None)
+        if isinstance(launcher, SelectiveLauncher):
+            self._selective[kind] = launcher
+        if isinstance(launcher, BrokerLauncher):
+            self._brokers[kind] = launcher
 
     def launcher(self, kind: object) -> Launcher | None:
         """Return the launcher of that kind, if this process has one."""
@@ -56,33 +66,30 @@ class LauncherRegistry:
     def capabilities(self) -> Capabilities:
         """Return what runs this process can launch."""
         found = dict(NO_CAPABILITIES)
-        for launcher in self._selective:
+        for launcher in self._selective.values():
             found.update(launcher.capabilities())
         return found
 
     def can_launch(self, requirement: Requirement) -> bool:
         """Return whether this process can launch a run with this requirement."""
         return can_take(NO_CAPABILITIES, requirement) or any(
-            can_take(launcher.capabilities(), requirement) for launcher in self._selective
+            can_take(launcher.capabilities(), requirement) for launcher in self._selective.values()
         )
 
     def on_capabilities_changed(self, call: Callable[[], object]) -> None:
         """Call this when the capabilities change, from any thread."""
-        for launcher in self._selective:
+        for launcher in self._selective.values():
             launcher.on_capabilities_changed = call
 
     def receive_reports(self, apply: ApplyReport) -> None:
         """Apply what workers of brokers report about runs with this function."""
-        for launcher in self._brokers():
+        for launcher in self._brokers.values():
             launcher.apply_report = apply
 
     def run_stopped(self, run_id: str) -> None:
         """Tell the brokers that a run was stopped."""
-        for launcher in self._brokers():
+        for launcher in self._brokers.values():
             launcher.run_stopped(run_id)
-
-    def _brokers(self) -> list[BrokerLauncher]:
-        return [each for each in self._launchers.values() if isinstance(each, BrokerLauncher)]
 
     async def open(self) -> None:
         """Open every launcher."""
@@ -203,10 +210,6 @@ class LauncherRegistry:
         in_flight = self.prepare(bare, DEFAULT_POLICY, NO_WORK, None, None, lease)
         in_flight.launcher = _FixedOutcome("", failed)
         return in_flight
-
-
-def _selective(launchers: Mapping[str, Launcher]) -> list[SelectiveLauncher]:
-    return [launcher for launcher in launchers.values() if isinstance(launcher, SelectiveLauncher)]
 
 
 def build_launch(
