@@ -132,9 +132,9 @@ async def test_the_end_of_an_attempt_is_recorded_as_finished(store: Store, state
     seen = await store.last_change()
     due_ms = NOW + SECOND if state == "retrying" else None
     await store.finish("w1", [ended(run, state, due_ms=due_ms)], alone)
-    opened = [kind for kind, _ in await told(store, seen) if kind == "incident.opened"]
+    opened = [kind for kind, _ in await told(store, seen) if kind != "run.finished"]
     assert [each for each in await told(store, seen) if each[0] not in opened] == [("run.finished", run.id)]
-    assert len(opened) == (state == "failed")
+    assert opened == (["incident.opened", "inbox.incident"] if state == "failed" else [])
 
 
 async def test_a_fenced_outcome_records_nothing(store: Store) -> None:
@@ -186,7 +186,8 @@ async def test_a_job_disabled_or_deleted_by_its_run_is_recorded_as_changed(store
     _, run = await given_held(store)
     seen = await store.last_change()
     await store.finish("w1", [ended(run, "failed", disable_job="failed")], alone)
-    told_of = {each for each in await told(store, seen) if each[0] != "incident.opened"}
+    opened = ("incident.opened", "inbox.incident")
+    told_of = {each for each in await told(store, seen) if each[0] not in opened}
     assert told_of == {("run.finished", run.id), ("job.changed", "digest")}
     _, run = await given_held(store, name="once")
     seen = await store.last_change()

@@ -21,6 +21,7 @@ from wakeful.values.json_value import Json
 #: The types of events.
 EventType = (
     Literal["run.started", "run.finished", "job.changed", "signal.emitted", "suggestion.changed"]
+    | Literal["inbox.item_added"]
     | Literal["incident.opened", "incident.acknowledged", "incident.recovered", "incident.closed"]
 )
 

@@ -81,6 +81,7 @@ class EventShape(TypedDict):
     deleted: bool
     incident: IncidentShape | None
     suggestion: SuggestionShape | None
+    item: InboxItemShape | None
 
 
 class WorkspaceShape(TypedDict):
@@ -293,7 +294,7 @@ class InboxItemShape(TypedDict):
     until: str | None
     version: int | None
     deciders: list[str]
-    may: list[str]
+    may: NotRequired[list[str]]
 
 
 class InboxCountsShape(TypedDict):

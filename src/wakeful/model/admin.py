@@ -9,6 +9,7 @@ from typing import Annotated
 
 from wakeful.model.codec import AgentName, Form, Id, InstantWithMs, May, Slug, SpentToday, resource
 from wakeful.model.enums import IncidentState, SuggestionStatus
+from wakeful.model.inbox import InboxItem
 from wakeful.model.run import Run
 from wakeful.values.json_value import Json
 
@@ -99,8 +100,8 @@ class Event:
 
     seq: int
     #: `run.started`, `run.finished`, `job.changed`, `incident.opened`, `incident.acknowledged`,
-    #: `incident.recovered`, `incident.closed`, `suggestion.changed`, `signal.emitted`; `reset`: older events
-    #: are no longer stored
+    #: `incident.recovered`, `incident.closed`, `suggestion.changed`, `signal.emitted`, `inbox.item_added`;
+    #: `reset`: older events are no longer stored
     type: str
     at: datetime
     workspace: Slug
@@ -116,6 +117,8 @@ class Event:
     incident: Incident | None = None
     #: the suggestion, in `suggestion.changed`
     suggestion: Suggestion | None = None
+    #: the item, in `inbox.item_added`
+    item: InboxItem | None = None
 
 
 @resource()

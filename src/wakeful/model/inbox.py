@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated
 
-from wakeful.model.codec import AgentName, Form, Id, Slug, resource
+from wakeful.model.codec import AgentName, Form, Id, May, Slug, resource
 from wakeful.model.enums import InboxKind
 
 
@@ -37,8 +37,8 @@ class InboxItem:
     version: int | None
     #: the roles that may decide
     deciders: tuple[Annotated[str, Form("Role")], ...]
-    #: what the caller may do: `approve`, `reject`
-    may: tuple[Annotated[str, Form("InboxAction")], ...]
+    #: what the caller may do: `approve`, `reject`; not in events
+    may: May = field(default=(), compare=False)
 
 
 @resource()

@@ -17,7 +17,7 @@ from wakeful.engine.rescuer import LEASE_MS
 from wakeful.model.codec import JsonObject
 from wakeful.run.run import RunState
 from wakeful.service.row_codec import instant
-from wakeful.store.changelog import SUGGESTION, ChangeRow
+from wakeful.store.changelog import SUGGESTION, WAITING, ChangeRow
 from wakeful.store.port import Store
 from wakeful.store.stats import LiveFigures
 
@@ -36,6 +36,9 @@ FIGURES: Final = {
     "workers": "workers",
     "nextTickMs": "next_tick_ms",
 }
+
+#: What began to wait and is in the log as a job, a suggestion or an incident too.
+_WITH_OTHERS: Final = frozenset(WAITING.values()) - {WAITING["verification"]}
 
 #: How many runs are read at once.
 _RUNS: Final = 1_000
@@ -115,6 +118,8 @@ class ChangeSummary:
         elif change.kind.startswith("incident."):
             self._kinds.add("incidents")
             self._note("incidents", self._incidents, change.id)
+        elif change.kind == WAITING["verification"]:
+            self._kinds.add("inbox")
         elif change.kind == SUGGESTION:
             self._kinds.add("suggestions")
             self._note("suggestions", self._suggestions, change.id)
@@ -212,7 +217,7 @@ async def read_changes(
             incident_ids.update(dict.fromkeys(row.items))
         elif row.kind == SUGGESTION:
             suggestion_ids.update(dict.fromkeys(row.items))
-        elif row.kind != "job.changed":
+        elif row.kind != "job.changed" and row.kind not in _WITH_OTHERS:
             run_ids.update(dict.fromkeys(row.items))
     ids = list(run_ids)
     runs = {
@@ -230,6 +235,8 @@ async def read_changes(
             for seq, item in enumerate(row.items, row.first)
             if seq > after and (until is None or seq <= until)
         ]
+        if kind in _WITH_OTHERS:
+            continue
         if kind == "job.changed":
             changes += [
                 Change(kind, job.workspace, job.agent, job.id, job.id)

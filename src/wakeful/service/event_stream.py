@@ -1,4 +1,4 @@
-"""The event stream: changes of jobs, runs, incidents and suggestions, and emitted signals, from any number.
+"""The event stream: changes of jobs, runs, incidents, suggestions and the inbox, and emitted signals.
 
 The changelog of the store is the source. One reader per process follows it while there are subscriptions and
 caches the newest events. Each subscription has its own position: it reads from the cache or, if it is behind,
@@ -21,12 +21,13 @@ from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.evolution.suggestion import Suggestion
 from wakeful.logs import get_logger
 from wakeful.model.codec import JsonObject
+from wakeful.run.inbox import InboxRow
 from wakeful.run.incidents import Incident
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.row_codec import instant
-from wakeful.service.serializers import INCIDENTS, SUGGESTIONS, serialize_run
-from wakeful.store.changelog import SUGGESTION, ChangedJob, ChangeRow
+from wakeful.service.serializers import INBOX_ITEMS, INCIDENTS, SUGGESTIONS, serialize_run
+from wakeful.store.changelog import SUGGESTION, WAITING, ChangedJob, ChangeRow
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView
 from wakeful.values.bounded_cache import MB, text_size
@@ -42,6 +43,7 @@ TYPES: Final = (
     "incident.recovered",
     "incident.closed",
     "suggestion.changed",
+    "inbox.item_added",
 )
 #: Replaces events that are no longer stored: a client reads its lists again.
 RESET: Final = "reset"
@@ -63,6 +65,8 @@ _AT_ONCE: Final = 50
 #: How many rows of the changelog are read at once, and of how many changes, unless one row has more.
 _ROWS: Final = 20
 _CHANGES: Final = 1_000
+#: The kinds of changes that become `inbox.item_added`.
+_WAITING: Final = frozenset(WAITING.values())
 #: The types of events about runs begin with these.
 _OF_RUNS: Final = ("run.", "signal.")
 
@@ -84,6 +88,7 @@ class Event(NamedTuple):
     deleted: bool = False
     incident: Incident | None = None
     suggestion: Suggestion | None = None
+    item: InboxRow | None = None
 
 
 def serialize_event(event: Event) -> JsonObject:
@@ -100,6 +105,7 @@ def serialize_event(event: Event) -> JsonObject:
         "deleted": event.deleted,
         "incident": INCIDENTS.to_json(event.incident) if event.incident else None,
         "suggestion": SUGGESTIONS.to_json(event.suggestion) if event.suggestion else None,
+        "item": INBOX_ITEMS.to_json(event.item) if event.item else None,
     }
 
 
@@ -355,6 +361,13 @@ class EventStream:
         incidents = {each.id: each for each in await self._store.incidents_by_ids(incident_ids)}
         suggestion_ids = list({item for row in rows if row.kind == SUGGESTION for item in row.items})
         suggestions = {each.id: each for each in await self._store.suggestions_by_ids(suggestion_ids)}
+        waiting = {
+            kind: list({item for row in rows if row.kind == name for item in row.items})
+            for kind, name in WAITING.items()
+        }
+        items: dict[tuple[str, str], InboxRow] = {
+            (WAITING[item.kind], item.subject_id): item for item in await self._store.inbox_items(waiting)
+        }
         actors = [run.triggered_by for run in runs.values()]
         actors += [each.acknowledged_by for each in incidents.values()]
         actors += [each.decided_by for each in suggestions.values()]
@@ -377,6 +390,12 @@ class EventStream:
                 events += [
                     _suggestion_event(seq, row, suggestions.get(suggestion_id))
                     for seq, suggestion_id in enumerate(row.items, row.first)
+                    if seq > after
+                ]
+            elif row.kind in _WAITING:
+                events += [
+                    _item_event(seq, row, items.get((row.kind, item)))
+                    for seq, item in enumerate(row.items, row.first)
                     if seq > after
                 ]
             else:
@@ -435,3 +454,11 @@ def _suggestion_event(seq: int, row: ChangeRow, suggestion: Suggestion | None) -
         seq, row.kind, row.at_ms, suggestion.workspace, suggestion.agent, suggestion.job_id,
         suggestion.job_name, suggestion=suggestion,
     )  # fmt: skip
+
+
+def _item_event(seq: int, row: ChangeRow, item: InboxRow | None) -> Event | None:
+    if item is None:  # it was decided meanwhile
+        return None
+    return Event(
+        seq, "inbox.item_added", row.at_ms, item.workspace, item.agent, item.job_id, item.job_name, item=item
+    )

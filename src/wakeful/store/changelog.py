@@ -14,14 +14,17 @@ from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
 from wakeful.logs import get_logger
+from wakeful.run.inbox import InboxKind
 from wakeful.run.incidents import Incident, IncidentEvent
 from wakeful.run.run import NewRun
 from wakeful.store.audit import AuditEntry
 
+WaitingKind = Literal["inbox.approval", "inbox.suggestion", "inbox.incident"]
 Kind = (
     Literal["run.started", "run.finished", "run.retrying", "job.changed", "signal.emitted"]
     | Literal["suggestion.changed", "verification.requested", "budget.exhausted"]
     | IncidentEvent
+    | WaitingKind
 )
 #: The kind of rows of runs that are over.
 FINISHED: Final = "run.finished"
@@ -30,9 +33,17 @@ RETRYING: Final = "run.retrying"
 #: The kind of rows of suggestions.
 SUGGESTION: Final = "suggestion.changed"
 #: The kinds of rows of runs that wait for a person to verify them, and of caps that are reached (`block_id`).
-#: Only the events of MCP have them.
+#: The events of MCP have them; `inbox.item_added` says the former too.
 VERIFICATION_REQUESTED: Final = "verification.requested"
 BUDGET_EXHAUSTED: Final = "budget.exhausted"
+#: The kinds of rows of what began to wait for a person (`wakeful.run.inbox`). Their items are ids of runs,
+#: jobs, suggestions or incidents.
+WAITING: Final[Mapping[InboxKind, Kind]] = {
+    "verification": VERIFICATION_REQUESTED,
+    "approval": "inbox.approval",
+    "suggestion": "inbox.suggestion",
+    "incident": "inbox.incident",
+}
 #: The topics for runs that may start: in workers, and in executors that claim them. Text order matters to
 #: statements that return one of them: the first is the greater one.
 RUNS: Final = "runs"
@@ -143,6 +154,10 @@ class TransactionEvents:
         """Record that these suggestions were added or changed."""
         self._note(SUGGESTION, suggestion_ids)
 
+    def record_waiting(self, kind: InboxKind, ids: Iterable[str]) -> None:
+        """Record that these began to wait for a person: jobs, suggestions or incidents."""
+        self._note(WAITING[kind], ids)
+
     def record_emitted(self, run_ids: Iterable[str]) -> None:
         """Record that signals of these runs went out (`RunView.emitted`)."""
         self._note("signal.emitted", run_ids)
@@ -155,6 +170,8 @@ class TransactionEvents:
         """Record what happened to this incident."""
         for kind in kinds:
             self._note(kind, [incident.id])
+            if kind == "incident.opened":
+                self.record_waiting("incident", [incident.id])
 
     def _note(self, kind: Kind, items: Iterable[str]) -> None:
         noted = dict.fromkeys(items)

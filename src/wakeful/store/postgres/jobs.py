@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from asyncpg import UniqueViolationError
 
 from wakeful.errors import AlreadyExists
+from wakeful.job.self_scheduling import APPROVAL
 from wakeful.run.consequences import JOB_DELETED, JOB_DISABLED, Withdrawal
 from wakeful.run.run import NewRun
 from wakeful.run.usage import utc_day
@@ -273,6 +274,12 @@ async def write_changes(
     disabled = [row.id for row, (old, _) in zip(new, changes, strict=True) if old.enabled and not row.enabled]
     await close_of_jobs(PostgresSession(db), events, disabled, now_ms, JOB_DISABLED)
     events.record_changed_jobs((row.id, *row.key) for row in new)
+    begun = [
+        row.id
+        for row, (old, _) in zip(new, changes, strict=True)
+        if row.disabled_reason == APPROVAL != old.disabled_reason
+    ]
+    events.record_waiting("approval", begun)
     events.publish("jobs")
     return new
 
@@ -308,6 +315,7 @@ async def create_jobs(
         if allowance is not None:
             await charge(db, now_ms, jobs, allowance)
     events.record_changed_jobs((new.id, *new.key) for new in jobs)
+    events.record_waiting("approval", (new.id for new in jobs if new.disabled_reason == APPROVAL))
     events.publish("jobs")
 
 

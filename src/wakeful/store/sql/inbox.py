@@ -6,7 +6,8 @@ takes four statements, and the counts take one, however much waits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from heapq import merge
 from itertools import islice
 from typing import Final, NamedTuple
@@ -17,6 +18,8 @@ from wakeful.store.sql.base import SqlBase
 from wakeful.store.sql.driver import SqlSession, Statement, Texts
 from wakeful.store.sql.runs import IS_MANUAL, IS_VERIFIED
 from wakeful.values.ids import is_id
+
+_HINT: Final = re.compile(r"/\*\+ INDEXED BY \w+ \*/")
 
 
 class InboxFilter(NamedTuple):
@@ -49,7 +52,8 @@ _SOURCES: Final[Mapping[InboxKind, _Source]] = {
         "v.run_id::text, v.workspace, r.agent, r.job_id::text, r.job_name, v.run_id::text, v.at, v.due_at, "
         f"v.attempt, substr(r.output, 1, {MAX_DETAIL}), NULL, NULL",
         Texts(
-            sqlite="verifications v INDEXED BY verifications_inbox CROSS JOIN runs r ON r.id = v.run_id",
+            sqlite="verifications v /*+ INDEXED BY verifications_inbox */ "
+            "/*+ CROSS */ JOIN runs r ON r.id = v.run_id",
             postgresql=f"""(
                 SELECT v.*, {IS_MANUAL.postgresql} AS manual FROM verifications v
                 WHERE v.workspace = $1{{after}} ORDER BY v.at DESC, v.run_id DESC OFFSET 0) v
@@ -92,6 +96,14 @@ _SOURCES: Final[Mapping[InboxKind, _Source]] = {
         ("i.opened_at", "i.id"),
     ),
 }
+
+
+def by_ids_statement(kind: InboxKind) -> Statement:
+    """Return the statement that reads items of a kind by the ids of what they are about: the primary keys."""
+    source = _SOURCES[kind]
+    workspace, id_ = f"{source.order[1][:1]}.workspace = $1", f"{source.order[1]} = ANY($1::uuid[])"
+    texts = _select(source, source.columns, "")
+    return Texts(*(_HINT.sub("", text.replace(workspace, id_)) for text in texts))
 
 
 def _select(source: _Source, columns: str, more: str, after: str = "") -> Texts:
@@ -144,6 +156,16 @@ async def inbox(session: SqlSession, only: InboxFilter) -> list[InboxRow]:
     return list(islice(newest_first, only.limit))
 
 
+async def inbox_items(session: SqlSession, ids: Mapping[InboxKind, Sequence[str]]) -> list[InboxRow]:
+    """Return those of these that wait."""
+    found = []
+    for kind, chosen in ids.items():
+        if chosen:
+            rows = await session.rows(by_ids_statement(kind), list(chosen))
+            found += [InboxRow(kind, *row) for row in rows]
+    return found
+
+
 async def count_inbox(session: SqlSession, workspace: str, agent: str | None) -> dict[str, int]:
     """Return the number of items of each kind."""
     given = (workspace, COUNTED) if agent is None else (workspace, COUNTED, agent)
@@ -157,6 +179,10 @@ class SqlInbox(SqlBase):
     async def inbox(self, only: InboxFilter) -> list[InboxRow]:
         """Return what waits for a person, newest first."""
         return await self._read(inbox, only)
+
+    async def inbox_items(self, ids: Mapping[InboxKind, Sequence[str]]) -> list[InboxRow]:
+        """Return those that wait of these runs, jobs, suggestions and incidents, in any order."""
+        return await self._read(inbox_items, ids)
 
     async def inbox_counts(self, workspace: str, agent: str | None = None) -> dict[str, int]:
         """Return how much of each kind waits for a person, each up to `COUNTED`."""

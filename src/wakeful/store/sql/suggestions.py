@@ -117,14 +117,16 @@ async def suggestions(session: SqlSession, only: SuggestionFilter) -> list[Sugge
     return list(map(_suggestion, await session.rows(statement, *args)))
 
 
-async def write(session: SqlSession, changed: Sequence[Suggestion]) -> list[str]:
-    """Add suggestions, or change open ones of the same id. Returns the ids of those that were written."""
-    written = []
+async def write(session: SqlSession, changed: Sequence[Suggestion]) -> tuple[list[str], list[str]]:
+    """Add suggestions, or change open ones of the same id. Returns the ids, and those of new ones."""
+    written, added = [], []
     for each in changed:  # few: most analyses change none
-        refreshed = await session.execute(REFRESH, each.id, *each[_FIRST:])
-        if refreshed or await session.execute(ADD, *each):
+        if await session.execute(REFRESH, each.id, *each[_FIRST:]):
             written.append(each.id)
-    return written
+        elif await session.execute(ADD, *each):
+            written.append(each.id)
+            added += [each.id] if each.status == "open" else []
+    return written, added
 
 
 async def change_one(
@@ -317,7 +319,9 @@ class SqlSuggestions(SqlBase):
         """
 
         async def run(db: Any, events: TransactionEvents) -> None:
-            events.record_suggestions(await write(self._driver.session(db), changed))
+            written, added = await write(self._driver.session(db), changed)
+            events.record_suggestions(written)
+            events.record_waiting("suggestion", added)
 
         if changed:
             await self._driver.write(run)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from wakeful.errors import AlreadyExists
+from wakeful.job.self_scheduling import APPROVAL
 from wakeful.run.consequences import JOB_DELETED, JOB_DISABLED, Withdrawal
 from wakeful.run.run import NewRun
 from wakeful.run.usage import utc_day
@@ -133,6 +134,7 @@ async def create_jobs(
     if allowance is not None:
         charge(db, now_ms, jobs, allowance)
     events.record_changed_jobs((new.id, *new.key) for new in jobs)
+    events.record_waiting("approval", (new.id for new in jobs if new.disabled_reason == APPROVAL))
     events.publish("jobs")
 
 
@@ -202,6 +204,8 @@ async def write_change(
     if old.enabled and not new.enabled:
         await close_of_jobs(SqliteSession(db), events, [new.id], now_ms, JOB_DISABLED)
     events.record_changed_jobs([(new.id, *new.key)])
+    if new.disabled_reason == APPROVAL != old.disabled_reason:
+        events.record_waiting("approval", [new.id])
     events.publish("jobs")
     return new
 

@@ -13,6 +13,7 @@ import pytest
 from tests.integration.conftest import SELDOM, on_one_store
 from tests.integration.service.runs.test_verified_runs import MANUAL, reported
 from tests.support.api_client import ApiClient, Reply
+from tests.support.sse_client import listening
 from tests.support.suggestions import suggest
 from wakeful import AsyncClient, Client, FailedPrecondition, NotFound, PermissionDenied
 from wakeful.run.inbox import INBOX_KINDS
@@ -275,3 +276,41 @@ async def _first_summary(ask: ApiClient) -> AsyncIterator[dict[str, Any]]:
             if line.startswith(b"data:"):
                 yield json.loads(line[5:])
                 return
+
+
+async def test_an_event_says_what_began_to_wait(ask: ApiClient, ada: ApiClient):
+    other = await ask.new("agent", agent="other")
+    types = "inbox.item_added"
+    async with (
+        listening(ask, types=types) as stream,
+        listening(ada, types=types) as own,
+        listening(other, types=types) as elsewhere,
+    ):
+        ids = await given_items(ask, ada)
+        seen = [await stream.until(lambda event: event.type == types) for _ in INBOX_KINDS]
+        items = {event.data["item"]["kind"]: event.data["item"] for (event,) in seen}
+        assert {kind: item["id"] for kind, item in items.items()} == ids
+        listed_items = await listed(ask)
+        for kind, item in items.items():
+            assert item == {key: value for key, value in listed_items[kind].items() if key != "may"}
+        # An edit of a job that waits already is no new item; one of an approved job is.
+        await ada("PATCH", f"{ADA}/weekly", {"message": "more"})
+        await ask("POST", f"/inbox/{ids['approval']}/approve")
+        await ada("PATCH", f"{ADA}/weekly", {"message": "pay Mallory"})
+        (again,) = await stream.until(lambda event: event.type == types)
+        assert again.data["item"]["id"] == ids["approval"]
+        for expected in ("approval", "suggestion", "approval"):
+            (mine,) = await own.until(lambda event: event.type == types)
+            assert mine.data["item"]["kind"] == expected
+        await ask("POST", "/agents/other/jobs", {"name": "own", **WEEKLY})
+        made = await suggest(ask.app.store, "other", "own")
+        (first,) = await elsewhere.until(lambda event: event.type == types)
+        assert first.data["item"]["id"] == f"suggestion:{made}", "an agent gets nothing of others"
+    async with AsyncClient(ask.url, ask.key) as client:
+        found = []
+        async for event in client.events(types=["inbox.item_added"], after=0):
+            assert event.item is not None
+            found.append(event.item.kind)
+            if len(found) == 6:
+                break
+        assert Counter(found) == {"verification": 1, "approval": 2, "suggestion": 2, "incident": 1}
