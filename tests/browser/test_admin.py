@@ -85,7 +85,7 @@ async def test_a_key_is_created_shown_once_and_revoked(tab: Tab, ask: ApiClient)
     await row.wait_for()
     assert text not in await page.content()
     await row.get_by_role("button", name="Revoke").click()
-    await page.get_by_role("dialog").get_by_role("button", name="Continue").click()
+    await page.locator("dialog[open] button[value=ok]").click()
     await row.wait_for(state="detached")
     assert (await ask.with_key(text.strip())("GET", "/jobs")).status == 401
 
@@ -97,7 +97,7 @@ async def test_a_sign_in_session_of_a_key_is_ended(new_tab: NewTab, ask: ApiClie
     await tab.open("keys")
     await tab.page.get_by_role("link", name="laptop").click()
     await tab.page.get_by_role("button", name="End", exact=True).click()
-    await tab.page.get_by_role("dialog").get_by_role("button", name="Continue").click()
+    await tab.page.locator("dialog[open] button[value=ok]").click()
     await tab.page.get_by_text("No one is signed in with this key").wait_for()
 
 
@@ -156,12 +156,12 @@ async def test_a_suggestion_is_applied_and_rolled_back(tab: Tab, ask: ApiClient)
     await tab.open("suggestions")
     await tab.page.get_by_text("+ timeoutMs: 1 m").wait_for()
     await tab.page.get_by_role("button", name="Apply").click()
-    await tab.page.get_by_role("dialog").get_by_role("button", name="Continue").click()
+    await tab.page.locator("dialog[open] button[value=ok]").click()
     await tab.page.get_by_text("No open suggestions").wait_for()
     assert await timeout() == 60_000
     await tab.page.get_by_role("link", name="Applied").click()
     await tab.page.get_by_role("button", name="Roll back").click()
-    await tab.page.get_by_role("dialog").get_by_role("button", name="Continue").click()
+    await tab.page.locator("dialog[open] button[value=ok]").click()
     await tab.page.get_by_text("Nothing here").wait_for()
     assert await timeout() == before
     await tab.page.get_by_role("link", name="Rolled back").click()

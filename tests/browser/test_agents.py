@@ -43,7 +43,7 @@ async def test_an_agent_is_created_edited_and_deleted(tab: Tab, ask: ApiClient) 
     assert (stored["budget"], stored["description"]) == ({"tokensPerDay": 5000}, "Changed elsewhere")
 
     await page.get_by_role("button", name="Deactivate").click()
-    await page.get_by_role("button", name="Continue").click()
+    await page.locator("dialog[open] button[value=ok]").click()
     await page.get_by_role("button", name="Activate", exact=True).wait_for()
     after = (await ask("GET", "/agents/writer")).body
     assert after["active"] is False
@@ -169,7 +169,7 @@ async def test_an_instance_gets_a_signal_and_is_paused_stopped_and_started(tab: 
     await page.get_by_role("button", name="Resume").click()
     await page.get_by_role("button", name="Hibernate").wait_for()
     await page.get_by_role("button", name="Stop").click()
-    await page.get_by_role("button", name="Continue").click()
+    await page.locator("dialog[open] button[value=ok]").click()
     await page.get_by_role("button", name="Start").click()
     await page.get_by_role("button", name="Pause").wait_for()
     assert (await ask("GET", "/agents/report/instances/eu")).body["state"] == {"count": 0}
@@ -182,7 +182,7 @@ async def test_the_secret_of_an_agent_is_rotated_and_shown_once(tab: Tab, ask: A
     await tab.open("agents", "writer")
     await page.get_by_label("More actions").click()
     await page.get_by_role("button", name="Rotate secret").click()
-    await page.get_by_role("button", name="Continue").click()
+    await page.locator("dialog[open] button[value=ok]").click()
     shown = await page.get_by_role("dialog").locator("pre").inner_text()
     assert shown.startswith("whsec_")
     assert shown != first

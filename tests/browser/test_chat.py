@@ -144,6 +144,6 @@ async def test_a_conversation_is_opened_and_deleted(tab: Tab, talker: Talker, as
     await page.locator(".bubble.assistant", has_text="You said: hello").wait_for()
     await page.reload()
     await page.get_by_role("button", name="Delete").click()
-    await page.get_by_role("button", name="Continue").click()
+    await page.locator("dialog[open] button[value=ok]").click()
     await page.wait_for_url("**/agents/writer")
     assert (await ask("GET", "/agents/writer/sessions/telegram:7")).status == 404

@@ -46,8 +46,14 @@ async def click(tab: Tab, name: str) -> None:
     await tab.page.locator("main").get_by_role("button", name=name, exact=True).click()
 
 
-async def confirm(tab: Tab, name: str = "Continue") -> None:
-    await tab.page.locator("dialog[open]").get_by_role("button", name=name, exact=True).click()
+async def confirm(tab: Tab, name: str | None = None) -> None:
+    dialog = tab.page.locator("dialog[open]")
+    button = (
+        dialog.locator("button[value=ok]")
+        if name is None
+        else dialog.get_by_role("button", name=name, exact=True)
+    )
+    await button.click()
 
 
 async def test_a_job_runs_and_its_run_is_shown(tab: Tab, ask: ApiClient) -> None:
@@ -122,7 +128,7 @@ async def test_a_claimed_run_is_completed_in_a_dialog(tab: Tab, ask: ApiClient) 
     dialog = tab.page.locator("dialog[open]")
     await dialog.get_by_label("Outcome").select_option("failed")
     await dialog.get_by_label("Error, if it failed").fill(HOSTILE)
-    await dialog.get_by_role("button", name="Continue").click()
+    await dialog.get_by_role("button", name="Complete").click()
     await see(tab, "It is a dead letter until it is replayed or discarded.")
     assert await tab.page.evaluate("window.hacked") is None
 

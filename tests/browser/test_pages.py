@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from tests.browser.conftest import AUDIT, SMALL, NewTab, Tab
 from tests.support.api_client import ApiClient
 from tests.support.dashboard_pages import HOSTILE, PLAIN, fill
@@ -10,6 +14,7 @@ from tests.support.dashboard_pages import HOSTILE, PLAIN, fill
 _CUT = """[...document.querySelectorAll(".card")]
   .filter((card) => card.scrollWidth > card.clientWidth + 1).map((card) => card.id || card.className)"""
 
+_AXE = Path(__file__).parents[2] / ".venv/share/axe-core/package/axe.min.js"
 #: Text that turns what follows it round, unless it is isolated.
 TURNING = "\u202enur-emos"
 #: Texts with the first character of such a name that are not alone in an element that isolates them, and
@@ -84,6 +89,22 @@ async def test_names_do_not_turn_the_text_beside_them_round(tab: Tab, ask: ApiCl
         found[path] = await tab.page.evaluate(_NOT_ISOLATED, TURNING[0])
     assert {path: texts for path, texts in found.items() if texts} == {}
     assert "Revoke the key \u2068[U+202E]" in (await tab.page.get_attribute("[data-confirm]", "data-confirm"))
+
+
+async def test_axe_finds_nothing_serious(new_tab: NewTab, ask: ApiClient) -> None:
+    if not _AXE.exists():
+        pytest.skip("axe-core is not installed: make test-tools")
+    tab = await new_tab(bypass_csp=True)  # only the script of the test is not of the page
+    world = await fill(ask, "# Hello\n\nA [link](https://a.example) in a text.")
+    await ask("POST", "/agents/writer/jobs/daily-brief/run", {})
+    for path in world.pages:
+        await tab.open(path)
+        await tab.page.evaluate(_AXE.read_text())
+        found = await tab.page.evaluate(
+            "axe.run(document, {resultTypes: ['violations']}).then(({violations}) => violations.map("
+            "({id, impact, nodes}) => [id, impact, nodes.map((each) => each.html).slice(0, 3)]))"
+        )
+        assert [each for each in found if each[1] in ("serious", "critical")] == [], path
 
 
 async def test_the_rows_of_a_list_are_short_on_a_phone(new_tab: NewTab, ask: ApiClient) -> None:

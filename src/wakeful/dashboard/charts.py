@@ -183,11 +183,13 @@ def _rect(x: float, y: float, width: float, height: float, fill: str, title: str
 
 def _svg(width: float, height: float, label: str, parts: Sequence[Markup], kind: str) -> Markup:
     return _fill(
-        '<svg class="chart chart-{}" viewBox="0 0 {:g} {:g}" role="img" aria-label="{}"'
+        '<svg class="chart chart-{}" viewBox="0 0 {:g} {:g}" role="{}" aria-label="{}"'
         ' preserveAspectRatio="none">{}</svg>',
         kind,
         width,
         height,
+        # What is in a picture is nothing that can be reached.
+        "group" if any("<a " in part for part in parts) else "img",
         escape(label),
         Markup("").join(parts),
     )

@@ -27,6 +27,7 @@ from wakeful.api.http.compression import accepts_gzip
 from wakeful.api.http.responses import PAGE_HEADERS
 from wakeful.api.http.root_path import href
 from wakeful.dashboard import charts, formats, icons
+from wakeful.dashboard.markdown import is_markdown, markdown
 from wakeful.values.package import VERSION
 from wakeful.values.stored_text import clean_text
 
@@ -109,7 +110,8 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters.update(formats.FILTERS, with_code=with_code)
+    made.filters.update(formats.FILTERS, with_code=with_code, markdown=markdown)
+    made.tests["markdown"] = is_markdown
     made.globals.update(href=href, asset=asset_url, charts=charts, icons=icons, version=VERSION)
     # A global, not an import of each template: a region is rendered without the rest of its template.
     made.globals["ui"] = made.get_template("macros.html").module

@@ -15,7 +15,7 @@ SCRIPTS = sorted((ROOT / "static").glob("*.js"))
 STYLES = sorted((ROOT / "static").glob("*.css"))
 MODULES = sorted(ROOT.glob("**/*.py"))
 #: Modules that build markup: charts, icons, and regions of templates that are rendered already.
-BUILD_MARKUP = {"charts.py", "icons.py", "render.py"}
+BUILD_MARKUP = {"markdown.py", "charts.py", "icons.py", "render.py"}
 
 _IN_TEMPLATES = {
     "inline script": r"<script(?![^>]*\bsrc=)[^>]*>",

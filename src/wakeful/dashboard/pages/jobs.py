@@ -61,6 +61,8 @@ class JobItem(NamedTuple):
     costs: Markup | None
     #: its newest open incident
     incident: str | None
+    #: which budget is used up, so that it does not run
+    budget: str | None = None
 
 
 @router.get("/jobs")
@@ -82,6 +84,7 @@ async def jobs(page: PageDep) -> Response:
     except (InvalidArgument, NotFound) as refused:
         error = refused.message
     summaries = await page.services.jobs.overviews.of(page.principal, page.workspace, shown)
+    blocked = await page.services.admin.budgets.used_up(page.workspace, shown)
     filtered = query != JobQuery()
     rights = await page.rights(shown)
     return page.render(
@@ -89,7 +92,7 @@ async def jobs(page: PageDep) -> Response:
         title="Jobs",
         active="jobs",
         error=error,
-        items=[job_item(page, job, summaries[job.id]) for job in shown],
+        items=[job_item(page, job, summaries[job.id])._replace(budget=blocked.get(job.id)) for job in shown],
         may={job.id: rights.job(job) for job in shown},
         cursor=cursor,
         found=found,

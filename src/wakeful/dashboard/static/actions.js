@@ -42,7 +42,7 @@ export function startActions() {
 export async function run(button) {
   if (button.ariaBusy === "true") return null;
   const { method = "POST", path, body, confirm, done = "reload" } = button.dataset;
-  if (confirm && !(await confirmDialog(confirm, { danger: button.classList.contains("danger") }))) return null;
+  if (confirm && !(await confirmDialog(confirm, { danger: button.classList.contains("danger"), confirm: button.dataset.verb ?? button.textContent.trim() }))) return null;
   button.setAttribute("aria-busy", "true");
   let leaves = false;
   try {

@@ -38,13 +38,13 @@ const FORMS = {
   async active(button) {
     const { api, name } = button.dataset;
     const active = button.dataset.active !== "true";
-    if (!active && !(await confirmDialog(`Deactivate ${name}? Its jobs are paused, and it takes no messages.`))) return false;
+    if (!active && !(await confirmDialog(`Deactivate ${name}? Its jobs are paused, and it takes no messages.`, { confirm: "Deactivate" }))) return false;
     await request("PATCH", api, { active });
     return finish("reload");
   },
 
   async secret(button) {
-    if (!(await confirmDialog("Create a new secret? Webhooks are signed with both secrets for a day."))) return false;
+    if (!(await confirmDialog("Create a new secret? Webhooks are signed with both secrets for a day.", { confirm: "Create a secret" }))) return false;
     const saved = await request("POST", `${button.dataset.api}/rotate-secret`);
     await showSecret(saved.secret);
     return finish("reload");

@@ -45,7 +45,7 @@ export function confirmDialog(question, { danger = false, confirm = "Continue", 
       element("div", { className: "field" }, element("label", { htmlFor: "confirm-typed", textContent: `Type ${typed} to confirm` }), input),
     );
   }
-  return openDialog(parts, [ok]).then((value) => value === "ok");
+  return openDialog(parts, [ok], { cancel: confirm.startsWith("Cancel") ? "Keep it" : "Cancel" }).then((value) => value === "ok");
 }
 
 // Open a dialog with a form; resolves to the value of the button that closed it ("" if cancelled).

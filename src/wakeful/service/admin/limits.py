@@ -6,12 +6,12 @@ requests: list their usage, set their limits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from wakeful.document.guards import budget
 from wakeful.errors import InvalidArgument, PermissionDenied, ResourceExhausted
-from wakeful.job.job import NO_WORK, check_slug
+from wakeful.job.job import NO_WORK, JobRecord, check_slug
 from wakeful.job.start_rules import BudgetBlock, BudgetOwner, StartDecision, find_block, may_start
 from wakeful.run.usage import utc_day
 from wakeful.service.auth.access import Principal, visible_agent
@@ -51,6 +51,12 @@ class Budgets:
         It decides by the budgets as they are now.
         """
         return self._decide(await self._store.budget_blocks(self.today(), workspace))
+
+    async def used_up(self, workspace: str, jobs: Iterable[JobRecord]) -> dict[str, str]:
+        """Return what says that a budget of a job, its agent or its workspace is used up, by the job's id."""
+        decide = await self.may_request(workspace)
+        found = {job.id: decide(BudgetOwner(workspace, job.agent, job.id), job.name) for job in jobs}
+        return {job_id: decision.message for job_id, decision in found.items() if not decision}
 
     def _decide(self, blocks: Sequence[BudgetBlock]) -> Callable[[BudgetOwner, str | None], StartDecision]:
         found, now_ms = {block.owner: block for block in reversed(blocks)}, self._store.clock.now_ms()

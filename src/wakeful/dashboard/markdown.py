@@ -1,0 +1,87 @@
+"""Markdown of agents and people as HTML: answers, messages and outputs. Pure.
+
+The text is not trusted. HTML in it stays text, images are links, links lead to http, https and mailto only,
+and nothing has a style. Headings are paragraphs, so that a message does not change the outline of the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Final
+from urllib.parse import urlsplit
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from markupsafe import Markup, escape
+
+#: A longer text is shown as it is.
+LONGEST: Final = 100_000
+_SCHEMES: Final = frozenset({"http", "https", "mailto"})
+_LINK: Final[Mapping[str, str | int | float]] = {"rel": "noopener noreferrer nofollow"}
+
+
+def _is_safe(url: str) -> bool:
+    try:
+        return urlsplit(url.strip()).scheme.lower() in _SCHEMES
+    except ValueError:
+        return False
+
+
+def _parser() -> MarkdownIt:
+    made = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": 20})
+    made.enable(["table", "strikethrough"]).disable(["image", "html_block", "html_inline"])
+    made.validateLink = _is_safe  # type: ignore[method-assign]
+    return made
+
+
+_PARSER: Final = _parser()
+
+
+@lru_cache(maxsize=512)
+def markdown(text: str) -> Markup:
+    """Return a text as HTML.
+
+    >>> markdown("# Hello *you*\\n<b>[a](https://a.example) [b](javascript:alert(1))")
+    Markup('<p class="md-heading">Hello <em>you</em></p>\\n<p>&lt;b&gt;<a href="https://a.example"
+    rel="noopener noreferrer nofollow">a</a> [b](javascript:alert(1))</p>\\n')
+    """
+    if len(text) > LONGEST:
+        return Markup('<p class="pre-line">{}</p>').format(text)
+    try:
+        tokens = _PARSER.parse(text)
+        _restrict(tokens)
+        return Markup(_PARSER.renderer.render(tokens, _PARSER.options, {}))
+    except (RecursionError, ValueError):
+        return Markup('<p class="pre-line">{}</p>').format(escape(text))
+
+
+def _restrict(tokens: Sequence[Token]) -> None:
+    for token in tokens:
+        token.attrs = {key: value for key, value in token.attrs.items() if key in ("href", "start")}
+        if token.type == "link_open":
+            token.attrs |= _LINK
+        elif token.type in ("heading_open", "heading_close"):
+            token.tag = "p"
+            token.attrs = {"class": "md-heading"} if token.type == "heading_open" else {}
+        elif token.type == "fence":
+            token.info = ""
+        if token.children:
+            _restrict(token.children)
+
+
+def is_markdown(text: str) -> bool:
+    """Return whether an output is shown as Markdown: it is not JSON, and not a single plain line.
+
+    >>> (
+    ...     is_markdown('{"a": 1}'),
+    ...     is_markdown("done"),
+    ...     is_markdown("# Report\\n- one"),
+    ...     is_markdown("**12** new"),
+    ... )
+    (False, False, True, True)
+    """
+    start = text.lstrip()[:1]
+    return start not in ("", "{", "[") and (
+        "\n" in text.strip() or any(mark in text for mark in ("**", "](", "`"))
+    )
