@@ -356,7 +356,9 @@ async def _admin_cases() -> AsyncIterator[tuple[str, Statement, list[object]]]:
         "HOLD_EXISTING": [of, agents],
         "HOLD_AGENT_OF_JOB": ["01900000-0000-7000-8000-000000000007"],
         "COUNT_JOBS": ["ws-5", "agent-5"],
-        "ADD_KEY": ["new", None, "", "admin", None, b"new", NOW, "", None, None, None],
+        "EXPIRE_SUBSCRIPTIONS": ["key:1", NOW],
+        "KEY_NAMES": [[f"key-{number}" for number in range(BATCH)]],
+        "ADD_KEY": ["new", None, "", "admin", None, b"new", NOW, "", None, None, None, None],
         "KEY_BY_HASH": [b"hash-77"],
         "KEYS": ["ws-7"],
         "GLOBAL_KEYS": [],
@@ -434,6 +436,7 @@ async def _query_cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[objec
         "PRUNE_CHANGES": [NOW + 1, BATCH, NOW + 2],
         "RUNS_BY_IDS": [runs.split(",")],
         "REPORTED_RUNS": [runs.split(",")],
+        "JOB_CREATORS": [jobs.split(",")],
         "COUNT_JOBS": ["ws-5", "agent-5"],
         "COUNT_LIVE": ["ws-5", "agent-5"],
         "NEXT_TICK": ["ws-5", None],
@@ -640,7 +643,14 @@ async def _try_all(store: PostgresStore, count: Count) -> tuple[set[str], dict[s
                 if count is visited_with_kept_plan and "RunFilter" in name:
                     continue  # a list; only transactions that write keep plans
                 rows, scanned = await count(db, statement, *given)
-                whole = {"workers", "changes_head", "run_counts_position", "schema_version", *SMALL}
+                whole = {
+                    "workers",
+                    "changes_head",
+                    "run_counts_position",
+                    "event_position",
+                    "schema_version",
+                    *SMALL,
+                }
                 whole.update(WHOLE.get(name, ()))
                 if name in ALL_LIVE_RUNS:
                     whole.add("live_runs")
