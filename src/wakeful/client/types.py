@@ -513,6 +513,7 @@ class FoundJobShape(TypedDict):
     agentId: str
     name: str
     enabled: bool
+    may: NotRequired[list[str]]
 
 
 class FoundRunShape(TypedDict):

@@ -364,6 +364,8 @@ class FoundJob:
     agent: AgentName
     name: Slug
     enabled: bool
+    #: what the caller may do with it, such as `pause`
+    may: May = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,10 +82,11 @@ DEAD_LETTER_GROUPS: Final = RowCodec(
     counted="scanned",
 )
 _BUDGETS: Final = RowCodec(reports.BudgetState, BudgetState)
+FOUND_JOBS: Final = RowCodec(job.FoundJob, JobRecord)
 SEARCH_RESULTS: Final = RowCodec(
     job.SearchResult,
     SearchResult,
-    jobs=RowCodec(job.FoundJob, JobRecord),
+    jobs=FOUND_JOBS,
     runs=RowCodec(job.FoundRun, RunView, job="job_name"),
 )
 SNIPPETS: Final = RowCodec(job.JobSnippets, Snippets)

@@ -158,6 +158,7 @@ function showFigures({ figures, more }) {
       continue;
     }
     const text = value === null ? "–" : value.toLocaleString("en-US") + (more.includes(name) ? "+" : "");
+    if (element.dataset.figure === "nav-inbox" && value && element.textContent && element.textContent !== text) announce(`Inbox: ${text}`);
     if (element.textContent !== text) element.textContent = text;
     if (element.dataset.figure in NAVIGATION) element.hidden = !value;
     if (element.dataset.figureTone) {
@@ -276,6 +277,7 @@ export async function refreshRegions(regions, { all = false } = {}) {
 // A list with data-hold does not move while it is read: its rows change, and a button offers the new ones.
 function put(region, part, all, address) {
   const focused = document.activeElement;
+  const said = saidBy(region);
   if ("hold" in region.dataset && !all && region.querySelector("[data-key]")) {
     morphKeyed(region, part);
     offer(region, newKeys(region, part));
@@ -285,8 +287,18 @@ function put(region, part, all, address) {
   }
   // An element that was moved has lost the focus.
   if (region.contains(focused) && focused !== document.activeElement) focused.focus({ preventScroll: true });
+  if (saidBy(region) !== said) announce(saidBy(region));
   region.dispatchEvent(new CustomEvent("wakeful:replaced", { bubbles: true, detail: { address } }));
   lookAgain(region);
+}
+
+// What a region says when it changes: the texts of data-say in it.
+const saidBy = (region) => [...region.querySelectorAll("[data-say]")].map((each) => each.dataset.say).join(". ");
+
+// Let a screen reader say a text when it is silent.
+function announce(text) {
+  const place = document.querySelector("[data-announce]");
+  if (place && text) place.textContent = text;
 }
 
 // A region with something that the server is still computing ([data-pending]) is fetched again until it is there.
@@ -313,5 +325,7 @@ function offer(region, number) {
   }
   const [one, many] = (region.dataset.hold || "row,rows").split(",");
   const text = number === 1 ? `1 new ${one}` : `${number} new ${many ?? `${one}s`}`;
-  if (button.textContent !== text) button.textContent = text;
+  if (button.textContent === text) return;
+  button.textContent = text;
+  announce(text);
 }

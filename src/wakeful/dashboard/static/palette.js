@@ -78,6 +78,7 @@ async function remoteOptions(text, signal) {
   const found = await get(`${path("search")}?q=${encodeURIComponent(q)}`, { signal });
   if (action) {
     const fits = { run: () => true, pause: (job) => job.enabled, resume: (job) => !job.enabled };
+    found.jobs = found.jobs.filter((job) => job.may.includes(action.verb));
     const named = found.jobs.filter((job) => [job.name, `${job.agentId}/${job.name}`].includes(q.toLowerCase()));
     return found.jobs.filter(fits[action.verb]).map((job, _, all) => ({
       label: `${VERBS[action.verb]} ${job.agentId}/${job.name}`,
