@@ -65,8 +65,9 @@ async def test_the_end_deletes_the_job_and_cancels_what_waits(store: Store, cloc
     (view,) = await store.runs(RunFilter("default", None, job.id, limit=5))
     assert (view.state, view.reason) == ("cancelled", "subscription_ended")
     ended = before._replace(ended_ms=clock.now_ms(), reason="unsubscribed")
-    assert await store.subscriptions("default", None) == [ended]
-    assert await store.subscriptions("default", None, active=True) == []
+    shown = ended._replace(last_state="cancelled", last_ms=clock.now_ms())
+    assert await store.subscriptions("default", None, "key:1") == [shown]
+    assert await store.subscriptions("default", None, "key:2") == []
     # After its end, the same subscription is a new one.
     other = asleep("one")
     assert (await _subscribe(store, _subscription(other), other)).job_id == other.id

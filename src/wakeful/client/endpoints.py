@@ -42,6 +42,7 @@ from wakeful.client.types import (
     SessionShape,
     SettingShape,
     StartedInstancesShape,
+    SubscriptionShape,
     SuggestionShape,
     TargetTestShape,
     VerifiedShape,
@@ -971,6 +972,22 @@ class Endpoints(WorkspaceConnection):
     async def revoke_key(self, key_id: str) -> None:
         """Revoke a key."""
         await self._request("DELETE", "keys", key_id)
+
+    async def list_subscriptions(
+        self, *, agent: str | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> Page[SubscriptionShape]:
+        """List subscriptions to MCP events."""
+        return await self._request_page(
+            "subscriptions",
+            dict,
+            "GET",
+            "subscriptions",
+            query={"agent": agent, "limit": limit, "cursor": cursor},
+        )
+
+    async def end_subscription(self, subscription_id: str) -> None:
+        """End a subscription to MCP events."""
+        await self._request("DELETE", "subscriptions", subscription_id)
 
     async def list_quotas(self) -> list[QuotaShape]:
         """List limits."""

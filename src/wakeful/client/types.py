@@ -118,6 +118,27 @@ class KeyShape(TypedDict):
     may: NotRequired[list[str]]
 
 
+class SubscriptionShape(TypedDict):
+    """A subscription to an MCP event."""
+
+    id: str
+    workspace: str
+    agentId: str
+    principal: str
+    principalName: str | None
+    event: str
+    arguments: dict[str, Json]
+    url: str
+    jobId: str
+    createdAt: str
+    refreshedAt: str
+    expiresAt: str | None
+    endedAt: str | None
+    reason: str | None
+    lastState: str | None
+    lastAt: str | None
+
+
 class EntryShape(TypedDict):
     """An entry of the audit log."""
 

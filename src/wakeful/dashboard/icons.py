@@ -26,6 +26,7 @@ PATHS: Final[Mapping[str, str]] = {
     "keys": "M14 10a4 4 0 1 1-8 0 4 4 0 0 1 8 0zM13.5 11.5 21 19M18 16l2-2",
     "quotas": "M4 20V10M10 20V4M16 20v-7M21 20H3",
     "channels": "M4 10v4h4l6 5V5L8 10zM17 9a4 4 0 0 1 0 6",
+    "subscriptions": "M5 19a14 14 0 0 1 14-14M5 19a8 8 0 0 1 8-8M6 18h.5M15 19h4v-4",
     "workers": "M4 5h16v6H4zM4 13h16v6H4zM7 8h.5M7 16h.5",
     "workspace": "M4 4h7v7H4zM13 4h7v7h-7zM4 13h7v7H4zM13 13h7v7h-7z",
     "settings": "M4 7h10M18 7h2M4 17h2M10 17h10M14 4.5v5M7 14.5v5",

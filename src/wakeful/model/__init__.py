@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         ApiKey,
         AuditEntry,
         Event,
+        EventSubscription,
         Incident,
         Quota,
         Suggestion,
@@ -55,6 +56,7 @@ __all__ = [
     "CatchupPolicy",
     "DeliveryState",
     "Event",
+    "EventSubscription",
     "FieldChange",
     "HeartbeatResult",
     "HistoryEntry",
@@ -95,6 +97,7 @@ if not TYPE_CHECKING:
         {
             "wakeful.model.admin": [
                 "ApiKey",
+                "EventSubscription",
                 "AuditEntry",
                 "Event",
                 "Incident",

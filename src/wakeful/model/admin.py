@@ -172,6 +172,37 @@ class ApiKey:
     may: May = field(default=(), compare=False)
 
 
+@resource("Subscription")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventSubscription:
+    """A subscription to an MCP event."""
+
+    id: str
+    workspace: Slug
+    #: the agent that owns the job of its deliveries
+    agent: AgentName
+    #: the user or key that subscribed
+    principal: str
+    #: the name of that user or key; None: it has none
+    principal_name: Annotated[str | None, Form(name_of="principal")] = None
+    event: str
+    arguments: Mapping[str, Json]
+    #: the callback, without what may be secret in it
+    url: str
+    #: the job of its deliveries, which are runs of it
+    job_id: Id
+    created_at: datetime
+    refreshed_at: datetime
+    #: when it ends unless it is refreshed; None: never
+    expires_at: datetime | None
+    ended_at: datetime | None
+    #: why it ended: `unsubscribed`, `ended`, `gone`, `expired`
+    reason: str | None
+    #: the state and the time of its newest delivery
+    last_state: Annotated[str | None, Form("RunState")]
+    last_at: datetime | None
+
+
 @resource("Entry")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:

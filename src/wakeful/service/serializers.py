@@ -39,6 +39,7 @@ from wakeful.store.row_mapping import job_from_row
 from wakeful.store.rows import AttemptView, JobRow, RunView, WorkflowRow
 from wakeful.store.sessions import HistoryRow, SessionView
 from wakeful.store.sql.hooks import HookRow
+from wakeful.store.sql.subscriptions import SubscriptionRow
 from wakeful.values.bounded_cache import MB, bounded_cache
 from wakeful.values.json_value import Json
 
@@ -47,6 +48,12 @@ _OF_DEFINITION: Final = (
     "tz", "payload", "explain", "origin", "depth", "workflow_id", "version", "user_id", "schedule_origin",
     "schedule_id",
 )  # fmt: skip
+
+
+def masked_url(row: SubscriptionRow) -> Json:
+    """Return the callback of a subscription without what may be secret in it."""
+    masked = mask_value({"url": row.url})
+    return masked["url"] if isinstance(masked, dict) else None
 
 
 def _summary(suggestion: Suggestion) -> str:
@@ -97,6 +104,12 @@ RECEIPTS: Final = RowCodec(model.MessageReceipt, Receipt)
 SESSIONS: Final = RowCodec(model.SessionInfo, SessionView)
 HISTORY: Final = RowCodec(model.HistoryEntry, HistoryRow, job="job_name")
 KEYS: Final = RowCodec(model.ApiKey, KeyRow)
+SUBSCRIPTIONS: Final = RowCodec(
+    model.EventSubscription,
+    SubscriptionRow,
+    arguments=lambda row: json.loads(row.arguments),
+    url=lambda row: masked_url(row),
+)
 AUDIT: Final = RowCodec(model.AuditEntry, AuditRow)
 QUOTAS: Final = RowCodec(model.Quota, QuotaRow, agent=lambda row: row.agent or None)
 WORKFLOWS: Final = RowCodec(model.WorkflowVersion, WorkflowRow)

@@ -28,6 +28,7 @@ ROLES = {
     "workspace": ("operator", "admin", "member", "agent"),
     "audit": ("operator", "admin"),
     "keys": ("operator", "admin"),
+    "subscriptions": ("operator", "admin", "member", "agent"),
     "channels": ("operator", "admin"),
     "workers": ("operator", "admin"),
     "settings": ("operator",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated, Final, cast
 
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
@@ -17,7 +17,7 @@ from wakeful.api.http.dependencies import (
     ServicesDep,
 )
 from wakeful.api.http.idempotency import IdempotencyKey, respond_once
-from wakeful.api.http.paging import Cursor, Limit, read_last, write_cursor
+from wakeful.api.http.paging import Cursor, Limit, OfAgent, page, read_cursor, read_last, write_cursor
 from wakeful.api.http.responses import BODY, JsonResponse, location_of, no_content, request_body, responses
 from wakeful.errors import InvalidArgument
 from wakeful.model.admin import AuditVerification
@@ -33,7 +33,7 @@ from wakeful.service.report_serializers import (
     serialize_cost,
     serialize_week,
 )
-from wakeful.service.serializers import AUDIT, KEYS, QUOTAS, WORKFLOWS
+from wakeful.service.serializers import AUDIT, KEYS, QUOTAS, SUBSCRIPTIONS, WORKFLOWS
 from wakeful.values.json_value import whole_number
 
 router = APIRouter(prefix="/api/workspaces/{workspace}", dependencies=SECURED)
@@ -104,6 +104,48 @@ async def revoke_key(
 ) -> Response:
     """Takes effect on this replica at once, on others within a second."""
     await services.auth.keys.revoke(principal, workspace, key_id)
+    return no_content()
+
+
+# --- subscriptions ---------------------------------------------------------------------------------
+
+
+@router.get(
+    "/subscriptions",
+    tags=["operations"],
+    summary="List subscriptions to MCP events",
+    responses=responses({200: "Subscriptions"}),
+)
+async def list_subscriptions(
+    workspace: str,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    agent: OfAgent = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Response:
+    """Newest first, also those that have ended. An admin sees all, other keys see their own."""
+    scope = ["subscriptions", workspace, principal.actor, agent]
+    after = cast("tuple[int, str]", tuple(read_cursor(cursor, scope, int, str))) if cursor else None
+    found = await services.agents.subscriptions.list(
+        principal, workspace, agent=agent, after=after, limit=limit + 1
+    )
+    shown, following = page(found, limit, scope, lambda row: (row.created_ms, row.id))
+    return JsonResponse({"subscriptions": [SUBSCRIPTIONS.to_json(row) for row in shown], "cursor": following})
+
+
+@router.delete(
+    "/subscriptions/{subscription_id}",
+    tags=["operations"],
+    summary="End a subscription to MCP events",
+    status_code=204,
+    responses=responses({204: None}, 409),
+)
+async def end_subscription(
+    workspace: str, subscription_id: str, services: ServicesDep, principal: CurrentPrincipal
+) -> Response:
+    """Cancels its waiting deliveries. An admin may end any, other keys their own. 409: it has ended."""
+    await services.agents.subscriptions.end(principal, workspace, subscription_id)
     return no_content()
 
 

@@ -1,4 +1,4 @@
-"""`wakeful keys`, `channels` and `audit`: API keys, channels, and the audit log."""
+"""`wakeful keys`, `channels`, `subscriptions` and `audit`: API keys, channels, MCP events, the audit log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from wakeful.cli.output import compact, escape, first_line
 from wakeful.cli.session import CliSession, command, command_group
 from wakeful.cli.tables import Column, ResourceTable
 from wakeful.cli.times import instant, relative, relative_text, span
-from wakeful.client.types import ChannelShape, DeliveryShape, EntryShape, KeyShape
+from wakeful.client.types import ChannelShape, DeliveryShape, EntryShape, KeyShape, SubscriptionShape
 from wakeful.model import Page
 from wakeful.values.plural import plural
 
@@ -37,6 +37,7 @@ def register(app: typer.Typer) -> None:
 
     _register_keys(app)
     _register_channels(app)
+    _register_subscriptions(app)
     _register_audit(app)
 
 
@@ -189,6 +190,47 @@ DELIVERIES: Final = ResourceTable[DeliveryShape](
     Column("WHEN", "at"),
     Column("ERROR", lambda delivery, _: Text(first_line(delivery["error"]), "red")),
 )
+
+
+def _register_subscriptions(app: typer.Typer) -> None:
+    group = command_group(
+        app,
+        "subscriptions",
+        "Subscriptions to MCP events: list, end.",
+        panel="Administration",
+        cls=DefaultCommandGroup,
+    )
+
+    @command(group, "list", examples=("wakeful subscriptions list",))
+    async def list_subscriptions(s: CliSession, limit: Limit = 50, cursor: Cursor = None) -> None:
+        """Show who is subscribed to what, and the newest delivery of each. `list` may be left out."""
+        found = await s.out.wait_for(s.client.list_subscriptions(agent=s.agent, limit=limit, cursor=cursor))
+        none = Text("no subscriptions; assistants subscribe at /mcp", "dim")
+        s.out.show_page("subscriptions", found, SUBSCRIPTIONS.render(found, now_ms()), none=none)
+
+    @command(group, "end", examples=("wakeful subscriptions end sub_0123456789abcdef0123456789abcdef",))
+    async def end(
+        s: CliSession, id_: Annotated[str, typer.Argument(metavar="ID", help="the id of the subscription")]
+    ) -> None:
+        """End a subscription and cancel its waiting deliveries."""
+        await s.out.wait_for(s.client.end_subscription(id_))
+        s.out.show({"id": id_, "ended": True}, Text(f"ended {id_}", "green"))
+
+
+SUBSCRIPTIONS: Final = ResourceTable[SubscriptionShape](
+    Column("ID", "id", "dim"),
+    Column("EVENT", "event", "bold"),
+    Column("BY", lambda row, _: row["principalName"] or row["principal"]),
+    Column("CALLBACK", "url"),
+    Column("STATE", lambda row, _: f"ended: {row['reason']}" if row["endedAt"] else "active"),
+    Column("UNTIL", lambda row, now_ms: relative_text(row["expiresAt"], now_ms) or "—"),
+    Column("LAST DELIVERY", lambda row, now_ms: _last_delivery(row, now_ms)),
+    elastic=["CALLBACK"],
+)
+
+
+def _last_delivery(row: SubscriptionShape, now_ms: int) -> str:
+    return f"{row['lastState']} {relative_text(row['lastAt'], now_ms)}" if row["lastState"] else "none"
 
 
 def _register_audit(app: typer.Typer) -> None:

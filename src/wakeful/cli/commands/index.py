@@ -162,6 +162,7 @@ COMMANDS: Final = (
     ),
     IndexEntry("keys", "admin", "Administration", "API keys: create, list, revoke, export."),
     IndexEntry("channels", "admin", "Administration", "Channels that output and alerts go to: list, test."),
+    IndexEntry("subscriptions", "admin", "Administration", "Subscriptions to MCP events: list, end."),
     IndexEntry("audit", "admin", "Administration", "The audit log: list, verify."),
     IndexEntry(
         "peaks",

@@ -15,7 +15,7 @@ from wakeful.errors import InvalidArgument, NotFound
 from wakeful.service.admin.audit import AuditPage
 from wakeful.service.admin.limits import BUCKETS, CREATE_JOB, INSTANCES, LIVE_JOBS
 from wakeful.service.auth.keys import KeyRow
-from wakeful.service.serializers import serialize_workspace
+from wakeful.service.serializers import masked_url, serialize_workspace
 
 router = page_router()
 
@@ -23,6 +23,7 @@ router = page_router()
 _WORKSPACES: Final = 50
 _KEYS: Final = 200
 _QUOTAS: Final = 500
+_SUBSCRIPTIONS: Final = 100
 #: The words for the buckets.
 _BUCKET_WORDS: Final = {
     CREATE_JOB: "Jobs created today",
@@ -170,6 +171,20 @@ async def channels(page: PageDep) -> Response:
         deliveries=await page.services.admin.channels.deliveries(page.principal, page.workspace),
         installed=page.services.admin.channels.installed,
         states=_DELIVERY_STATES,
+    )
+
+
+@router.get("/subscriptions")
+async def subscriptions(page: PageDep) -> Response:
+    """List subscriptions to MCP events, the newest first."""
+    service = page.services.agents.subscriptions
+    rows = await service.list(page.principal, page.workspace, limit=_SUBSCRIPTIONS + 1)
+    return page.render(
+        "subscriptions.html",
+        title="Subscriptions",
+        active="subscriptions",
+        rows=[(row, masked_url(row)) for row in rows[:_SUBSCRIPTIONS]],
+        more=len(rows) > _SUBSCRIPTIONS,
     )
 
 

@@ -140,6 +140,33 @@ class Subscriptions:
         sealed = self._keyring.seal(secret)
         return await self._store.subscribe(row, job_to_row(job, sealed), entries, self._allowance)
 
+    async def list(
+        self,
+        principal: Principal,
+        workspace: str,
+        *,
+        agent: str | None = None,
+        after: tuple[int, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[SubscriptionRow]:
+        """Return subscriptions, the newest first: an admin sees all, others see their own."""
+        await self._accounts.authorize(principal, "read", workspace, agent)
+        own = None if principal.role == "admin" else principal.actor
+        found = await self._store.subscriptions(workspace, agent, own, after, limit)
+        await self._accounts.names.load(row.principal for row in found)
+        return found
+
+    async def end(self, principal: Principal, workspace: str, identity: str) -> None:
+        """End a subscription: an admin may end any, others their own. NotFound: there is no such one."""
+        await self._accounts.authorize(principal, "read", workspace)
+        row = await self._store.subscription(identity)
+        is_own = row is not None and principal.actor == row.principal
+        if row is not None and row.workspace == workspace and (principal.role == "admin" or is_own):
+            if await self._end(row, "ended", principal):
+                return
+            raise FailedPrecondition(f"subscription '{identity}' has ended ({row.reason})")
+        raise NotFound(f"no subscription '{identity[:64]}'; list the subscriptions to see their ids")
+
     async def poll(
         self, principal: Principal, workspace: str, agent: str | None, request: SubscriptionRequest
     ) -> PolledEvents:

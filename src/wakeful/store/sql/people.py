@@ -45,6 +45,10 @@ PERSON_SESSION: Final = f"""
     WHERE s.hash = $1 AND substr(s.key_id, 1, 7) = '{PERSON}' AND p.removed_at IS NULL"""
 #: keys_of_creator
 REVOKE_KEYS_OF: Final = "UPDATE keys SET revoked_at = $2 WHERE created_by = $1 AND revoked_at IS NULL"
+#: subscriptions_of_principal, once for each key; keys_of_creator: what they subscribed to expires with them
+EXPIRE_SUBSCRIPTIONS_OF: Final = """
+    UPDATE subscriptions SET expires_at = $2 WHERE ended_at IS NULL AND principal IN (
+        SELECT 'key:' || id FROM keys WHERE created_by = $1 AND revoked_at IS NULL)"""
 
 
 class PersonRow(NamedTuple):
@@ -112,6 +116,7 @@ async def remove_person(session: SqlSession, id: str, now_ms: int) -> bool:
     if not await session.execute(REMOVE_PERSON, id, now_ms):
         return False
     await delete_sessions(session, PERSON + id)
+    await session.execute(EXPIRE_SUBSCRIPTIONS_OF, PERSON + id, now_ms)
     await session.execute(REVOKE_KEYS_OF, PERSON + id, now_ms)
     return True
 

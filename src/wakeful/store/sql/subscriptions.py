@@ -28,10 +28,15 @@ _SELECT: Final = f"SELECT {_COLUMNS.replace('job_id', 'job_id::text')} FROM subs
 SUBSCRIPTION: Final = f"{_SELECT} WHERE id = $1"
 #: the primary key
 LOCK_SUBSCRIPTION: Final = f"{SUBSCRIPTION} FOR UPDATE"
-#: subscriptions_of_workspace: a range of it, backwards
+#: subscriptions_of_workspace: a range of it, backwards; for each, the end of runs_of_job
 SUBSCRIPTIONS: Final = f"""
-    {_SELECT} WHERE workspace = $1 AND (created_at < $2 OR created_at = $2 AND id < $3)
-        AND ($4 = '' OR agent = $4) AND (NOT $5 OR ended_at IS NULL)
+    SELECT {_COLUMNS.replace("job_id", "job_id::text")},
+        (SELECT state FROM runs r WHERE r.job_id = s.job_id ORDER BY r.id DESC LIMIT 1),
+        (SELECT coalesce(finished_at, started_at, r.created_at) FROM runs r WHERE r.job_id = s.job_id
+            ORDER BY r.id DESC LIMIT 1)
+    FROM subscriptions s
+    WHERE workspace = $1 AND (created_at < $2 OR created_at = $2 AND id < $3)
+        AND ($4 = '' OR agent = $4) AND ($5 = '' OR principal = $5)
     ORDER BY created_at DESC, id DESC LIMIT $6"""
 #: the primary key
 DELETE_SUBSCRIPTION: Final = "DELETE FROM subscriptions WHERE id = $1"
@@ -72,6 +77,8 @@ HOLD: Final = """
 #: subscriptions_ended: a range of it
 PRUNE: Final = "DELETE FROM subscriptions WHERE ended_at IS NOT NULL AND ended_at < $1"
 
+#: How many fields of a row are columns.
+_STORED: Final = 14
 #: The beginning of the principal of a key.
 _KEY: Final = "key:"
 #: later than every subscription
@@ -100,6 +107,9 @@ class SubscriptionRow(NamedTuple):
     expires_ms: int | None = None
     ended_ms: int | None = None
     reason: str | None = None
+    #: only in lists: the state and the time of its newest delivery
+    last_state: str | None = None
+    last_ms: int | None = None
 
     @property
     def is_active(self) -> bool:
@@ -114,10 +124,10 @@ async def subscription(session: SqlSession, subscription_id: str) -> Subscriptio
 
 
 async def subscriptions(
-    session: SqlSession, workspace: str, agent: str, active: bool, after: tuple[int, str], limit: int
+    session: SqlSession, workspace: str, agent: str, principal: str, after: tuple[int, str], limit: int
 ) -> list[SubscriptionRow]:
     """Return subscriptions, the newest first."""
-    rows = await session.rows(SUBSCRIPTIONS, workspace, *after, agent, active, limit)
+    rows = await session.rows(SUBSCRIPTIONS, workspace, *after, agent, principal, limit)
     return [SubscriptionRow(*row) for row in rows]
 
 
@@ -163,17 +173,16 @@ class SqlSubscriptions(SqlChangelog):
         self,
         workspace: str,
         agent: str | None,
-        *,
-        active: bool = False,
+        principal: str | None = None,
         after: tuple[int, str] | None = None,
         limit: int = 100,
     ) -> list[SubscriptionRow]:
-        """Return subscriptions of a workspace or agent, the newest first; with `active` those not ended.
+        """Return subscriptions of a workspace, an agent or a principal, the newest first.
 
         `after` is the creation time and the id of the last one of the page before.
         """
         begin = after or (_LATEST_MS, "")
-        return await self._read(subscriptions, workspace, agent or "", active, begin, limit)
+        return await self._read(subscriptions, workspace, agent or "", principal or "", begin, limit)
 
     async def subscribe(
         self,
@@ -204,7 +213,7 @@ class SqlSubscriptions(SqlChangelog):
             await self._operations.jobs.create_jobs(db, events, now_ms, [job], allowance, None)
             if job.timing is None:  # its events come from the changelog
                 await session.execute(BEGIN_FEEDING, new.position)
-            await session.execute(ADD_SUBSCRIPTION, *new)
+            await session.execute(ADD_SUBSCRIPTION, *new[:_STORED])
             return new
 
         return await self._record(Recorded(entries, always), write)

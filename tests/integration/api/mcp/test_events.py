@@ -299,3 +299,27 @@ async def test_a_subscription_ends_with_its_time_to_live_and_with_its_key(subscr
             return row is not None and not row.is_active
 
         await eventually(has_ended)
+
+
+@on_one_store
+async def test_an_admin_sees_and_ends_subscriptions(subscriber: Subscriber) -> None:
+    client = subscriber.client
+    secret_url = f"{subscriber.receiver.url}?mcp_event_subscription=1234"
+    delivery = {**subscriber.tick()["delivery"], "url": secret_url}
+    made = await subscriber.result("events/subscribe", **subscriber.tick(delivery=delivery))
+    await eventually(lambda: len(subscriber.events) >= 1)
+    member = await client.new("member")
+    assert (await member("GET", "/subscriptions")).body == {"subscriptions": [], "cursor": None}
+    assert (await member("DELETE", f"/subscriptions/{made['id']}")).status == 404
+    (row,) = (await client("GET", "/subscriptions", limit=1)).body["subscriptions"]
+    assert (row["id"], row["event"], row["reason"]) == (made["id"], "schedule.tick", None)
+    assert row["arguments"]["schedule"] == "every 1s"
+    assert row["url"] == f"{subscriber.receiver.url}?***"
+    assert row["lastState"] in ("succeeded", "running", "pending")
+    page = await client("GET", "/workspaces/default/subscriptions")
+    assert made["id"] in page.body
+    assert "1234" not in page.body
+    assert (await client("DELETE", f"/subscriptions/{made['id']}")).status == 204
+    assert (await client("DELETE", f"/subscriptions/{made['id']}")).status == 409
+    (row,) = (await client("GET", "/subscriptions")).body["subscriptions"]
+    assert row["reason"] == "ended"

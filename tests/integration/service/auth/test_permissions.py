@@ -17,7 +17,7 @@ import pytest
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import HOME, ApiClient, served
 from tests.support.effort import part
-from tests.support.factories import alone, asked, ended, held
+from tests.support.factories import alone, asked, asleep, ended, held
 from tests.support.instances import agent_class
 from tests.support.openapi import openapi_document
 from tests.support.suggestions import suggest
@@ -27,6 +27,7 @@ from wakeful.settings import Settings
 from wakeful.store.accounts import KeyRow
 from wakeful.store.port import Store
 from wakeful.store.sql.incidents import IncidentFilter
+from wakeful.store.sql.subscriptions import SubscriptionRow
 from wakeful.values.ids import new_id
 
 _OK, _DENIED, _MISSING = "ok", 403, 404
@@ -177,6 +178,14 @@ TABLE = [
     Row("DELETE", f"{HOME}/keys/{{key}}/sessions/{{web_session}}", None, _admins(foreign=_DENIED)),
     Row("POST", "/api/sign-in-links", None, (_OK,) * 6),
     Row("GET", f"{HOME}/quotas", None, _all(_OK)),
+    Row("GET", f"{HOME}/subscriptions", None, _all(_OK)),
+    Row("GET", f"{HOME}/subscriptions?agent=writer", None, _all()),
+    Row(
+        "DELETE",
+        f"{HOME}/subscriptions/{{subscription}}",
+        None,
+        (_OK, _OK, _MISSING, _MISSING, _MISSING, _MISSING),
+    ),
     Row(
         "PUT",
         f"{HOME}/quotas",
@@ -199,7 +208,7 @@ TABLE = [
 ]
 
 
-_NAMES = ("key", "revision", "incident", "suggestion")
+_NAMES = ("key", "revision", "incident", "suggestion", "subscription")
 
 
 @pytest.fixture
@@ -299,11 +308,34 @@ async def _things(operator: ApiClient, named: Container[str] = _NAMES) -> dict[s
     if "revision" in named:
         (revision, *_) = await services.jobs.revisions.list(LOCAL, "default", "writer", "digest")
         made["revision"] = str(revision.version)
+    if "subscription" in named:
+        made["subscription"] = await _subscription(services.store)
     if "incident" in named:
         made["incident"] = await _incident(services.store)
     if "suggestion" in named:
         made["suggestion"] = await suggest(services.store, "writer", "digest")
     return made
+
+
+async def _subscription(store: Store) -> str:
+    """Return the id of a new subscription of somebody else."""
+    identity = f"sub_{new_id(0)}"
+    job = asleep(identity.replace("_", "-"), agent="writer")
+    row = SubscriptionRow(
+        identity,
+        "default",
+        "writer",
+        "key:else",
+        "schedule.tick",
+        "{}",
+        "https://a.example/",
+        job.id,
+        0,
+        0,
+        0,
+    )
+    await store.subscribe(row, job, lambda written: [])
+    return identity
 
 
 async def _incident(store: Store) -> str:

@@ -94,6 +94,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "limit",
     ),
     "Audit": page_of("entries", "Entry"),
+    "Subscriptions": page_of("subscriptions", "Subscription"),
     "Incidents": page_of("incidents", "Incident"),
     "Suggestions": page_of("suggestions", "Suggestion"),
     "Inbox": response({**page_of("items", "InboxItem")["properties"], "counts": ref("InboxCounts")}),
