@@ -16,7 +16,7 @@ from aiohttp import web
 from wakeful.launch.secrets import read_secret, standard_signature
 from wakeful.signal.mcp_events import subscription_id
 
-KEY = "a token of the server"
+KEY = "a-token-of-the-server"
 EVENT = "ticket.created"
 _META = "io.modelcontextprotocol/"
 

@@ -84,14 +84,15 @@ _ROW: Final = select_list(EventSource._fields, "s", _IDS)
 def _changed(position: str) -> str:
     return f"""
     SELECT j.id::text, j.version, j.workspace, j.agent, j.work, s.id::text, s.source
-    FROM jobs j LEFT JOIN event_sources s ON s.job_id = j.id AND s.state <> 'ending'
+    FROM jobs j /*+ INDEXED BY jobs_on_event */
+    LEFT JOIN event_sources s ON s.job_id = j.id AND s.state <> 'ending'
     WHERE j.deleted_at IS NULL AND {position}(j.work, '"on":{{"') > 0
         AND j.enabled AND (s.id IS NULL OR s.version <> j.version)"""
 
 
 #: jobs_on_event; event_sources_job for each
 CHANGED: Final = Texts(sqlite=_changed("instr"), postgresql=_changed("strpos"))
-#: event_sources, all of it; the primary key of jobs for each
+#: event_sources_job, all of it; the primary key of jobs for each
 ORPHANS: Final = """
     SELECT s.id::text FROM event_sources s LEFT JOIN jobs j ON j.id = s.job_id
     WHERE s.state <> 'ending' AND (j.id IS NULL OR j.deleted_at IS NOT NULL OR NOT j.enabled)"""
