@@ -210,6 +210,7 @@ _CREATE: dict[str, Callable[[Server], str]] = {
     "key_id": _key,
     "token": _token,
     "incident_id": _incident,
+    "source": lambda server: "01890000-0000-7000-8000-000000000000",
 }
 
 
