@@ -31,6 +31,7 @@ from wakeful.client.types import (
     JobSnippetsShape,
     KeyShape,
     PeaksShape,
+    PersonShape,
     QuotaShape,
     ReceiptShape,
     ReleasedShape,
@@ -988,6 +989,14 @@ class Endpoints(WorkspaceConnection):
     async def end_subscription(self, subscription_id: str) -> None:
         """End a subscription to MCP events."""
         await self._request("DELETE", "subscriptions", subscription_id)
+
+    async def list_people(self) -> list[PersonShape]:
+        """List people."""
+        return await self._request_list("people", dict, "GET", "people")
+
+    async def remove_person(self, person_id: str) -> None:
+        """Remove a person."""
+        await self._request("DELETE", "people", person_id)
 
     async def list_quotas(self) -> list[QuotaShape]:
         """List limits."""

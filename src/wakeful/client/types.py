@@ -149,6 +149,7 @@ class EntryShape(TypedDict):
     actorName: str | None
     action: str
     subject: str
+    subjectName: str | None
     details: dict[str, Json]
     address: str | None
     before: str
@@ -700,6 +701,18 @@ class WebSessionShape(TypedDict):
     seenAt: str
     expiresAt: str
     address: str | None
+
+
+class PersonShape(TypedDict):
+    """A person who signs in at the issuer."""
+
+    id: str
+    name: str
+    email: str | None
+    issuer: str
+    roles: dict[str, Json]
+    createdAt: str
+    signedInAt: str
 
 
 class SignInLinkShape(TypedDict):

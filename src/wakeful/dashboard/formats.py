@@ -11,7 +11,7 @@ from functools import cache
 from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
-from wakeful.service.auth.actor_names import actor_key, actor_name
+from wakeful.service.auth.actor_names import actor_key, actor_name, subject_name
 from wakeful.service.auth.masking import mask_alerts, mask_value
 from wakeful.values.instance_names import instance_to_path
 
@@ -307,6 +307,7 @@ def safe_link(url: object) -> str | None:
 FILTERS: Final[Mapping[str, Callable[..., object]]] = {
     "actor_key": actor_key,
     "actor_name": actor_name,
+    "subject_name": subject_name,
     "duration": duration,
     "number": number,
     "instance_path": instance_to_path,

@@ -217,6 +217,8 @@ class AuditEntry:
     actor_name: Annotated[str | None, Form(name_of="actor")] = None
     action: str
     subject: str
+    #: the name of a key or person that is the subject
+    subject_name: str | None = None
     details: Mapping[str, Json]
     #: the address of the caller
     address: str | None

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Annotated
 
 from wakeful.model.codec import AgentName, Form, Id, NewSecret, Slug, resource
+from wakeful.values.json_value import Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +205,23 @@ class WebSession:
     expires_at: datetime
     #: the client's address at sign-in
     address: str | None
+
+
+@resource()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Person:
+    """A person who signs in at the issuer."""
+
+    #: the actor is `person:` and this
+    id: str
+    name: str
+    #: as the issuer says
+    email: str | None
+    issuer: str
+    #: the roles in this workspace and in all (`*`), as of the last sign-in
+    roles: Mapping[str, Json]
+    created_at: datetime
+    signed_in_at: datetime
 
 
 @resource()

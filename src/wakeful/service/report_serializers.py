@@ -21,6 +21,7 @@ from wakeful.service.admin.cost import BudgetState, CostReport, Usage
 from wakeful.service.admin.peaks import ComputedWeek
 from wakeful.service.admin.settings import SettingState
 from wakeful.service.admin.status import ExecutorState, Processes, WorkerState
+from wakeful.service.auth.people import PersonRow
 from wakeful.service.auth.web_sessions import SignInLink
 from wakeful.service.jobs.job_snippets import Snippets
 from wakeful.service.jobs.schedule_previews import PreviewedSchedule
@@ -90,6 +91,7 @@ SEARCH_RESULTS: Final = RowCodec(
     runs=RowCodec(job.FoundRun, RunView, job="job_name"),
 )
 SNIPPETS: Final = RowCodec(job.JobSnippets, Snippets)
+PEOPLE: Final = RowCodec(operations.Person, PersonRow, roles="grants")
 WEB_SESSIONS: Final = RowCodec(operations.WebSession, WebSessionRow)
 _TARGET_TESTS: Final = RowCodec(operations.TargetTest, TargetTest, request=_request, response=_response)
 

@@ -23,6 +23,7 @@ from wakeful.service.agents.agents import SavedAgent
 from wakeful.service.agents.instances import InstanceDetails, StartedInstances
 from wakeful.service.agents.messages import Receipt
 from wakeful.service.auth.access import Principal
+from wakeful.service.auth.actor_names import subject_name
 from wakeful.service.auth.masking import mask_alerts, mask_job, mask_value, sees_credentials
 from wakeful.service.jobs.bulk_actions import BulkResult, BulkRuns, JobError
 from wakeful.service.jobs.hooks import Hook
@@ -110,7 +111,9 @@ SUBSCRIPTIONS: Final = RowCodec(
     arguments=lambda row: json.loads(row.arguments),
     url=lambda row: masked_url(row),
 )
-AUDIT: Final = RowCodec(model.AuditEntry, AuditRow)
+AUDIT: Final = RowCodec(
+    model.AuditEntry, AuditRow, subject_name=lambda row: subject_name(row.action, row.subject)
+)
 QUOTAS: Final = RowCodec(model.Quota, QuotaRow, agent=lambda row: row.agent or None)
 WORKFLOWS: Final = RowCodec(model.WorkflowVersion, WorkflowRow)
 WORKSPACES: Final = RowCodec(

@@ -21,6 +21,7 @@ from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import HOME, ApiClient, Reply, served
 from tests.support.browser_client import BrowserClient, browsing
 from tests.support.openid_issuers import CLIENT, FakeIssuer, fake_issuer, new_key, real_issuer, unsigned
+from tests.support.waiting import eventually
 from wakeful import Wakeful
 from wakeful.service.auth import openid
 from wakeful.settings import Settings
@@ -32,6 +33,7 @@ ROLES: dict[str, Any] = {
 }
 DOCUMENT = {"schedule": SELDOM, "target": {"kind": "pull"}}
 OPENID = "/sign-in/openid"
+NOWHERE = "http://127.0.0.1:9/"
 
 
 def _settings(issuer: str, **more: Any) -> Settings:
@@ -507,3 +509,91 @@ async def test_people_wait_for_a_slow_issuer_side_by_side(
         release.set()
         assert {(await each).status for each in going} == {303}
         assert fake.requests == ["/.well-known/openid-configuration"]
+
+
+# --- names ----------------------------------------------------------------------------------------------
+
+_ID = re.compile(r"\b(?:key|person):[0-9a-f]{8}")
+PAGES = (
+    "", "jobs", "agents/default/jobs/daily", "agents/default/jobs/failing", "runs", "incidents", "keys",
+    "audit", "dead-letters", "agents", "agents/default", "inbox", "suggestions", "workspace", "calendar",
+)  # fmt: skip
+DOCUMENTS = (
+    "jobs", "agents/default/jobs/daily", "agents/default/jobs/daily/revisions", "runs", "incidents", "keys",
+    "audit", "dead-letters", "agents", "inbox", "suggestions", "people", "agents/default/jobs/daily/hook",
+)  # fmt: skip
+
+
+def _bare(value: object, path: str = "") -> list[str]:
+    """Return where JSON has the id of a key or person without the name beside it."""
+    if isinstance(value, list):
+        return [each for index, item in enumerate(value) for each in _bare(item, f"{path}[{index}]")]
+    if not isinstance(value, dict):
+        return []
+    found = []
+    for name, each in value.items():
+        if isinstance(each, str) and _ID.search(each) and not value.get(f"{name}Name"):
+            found.append(f"{path}.{name} = {each}")
+        found += _bare(each, f"{path}.{name}")
+    return found
+
+
+async def test_pages_and_json_name_whoever_did_something(
+    server: ApiClient, browser: BrowserClient, fake: FakeIssuer
+):
+    await _sign_in(browser, fake)
+    key = await server.new("admin")
+    alerts = {"alerts": {"url": NOWHERE, "failures": 1}}
+    assert (await server("PUT", "/agents/default", alerts)).status in (200, 201)
+    targets = {"daily": {"kind": "pull"}, "failing": {"kind": "webhook", "url": NOWHERE}}
+    async with browsing(server.url) as by_key:
+        await by_key.sign_in(key.key)
+        for attempts, who in enumerate((browser, by_key), 1):
+            for name, target in targets.items():
+                path = f"{HOME}/agents/default/jobs/{name}"
+                document = {"schedule": SELDOM, "target": target, "maxAttempts": attempts}
+                for method, where, body in (("PUT", path, document), ("POST", f"{path}/run", {})):
+                    reply = await who(method, where, body, headers=who.csrf)
+                    assert reply.status < 300, (where, reply.body)
+        hook = await browser("POST", f"{HOME}/agents/default/jobs/daily/hook", {}, headers=browser.csrf)
+        assert hook.status < 300, hook.body
+        made = await browser("POST", f"{HOME}/keys", {"name": "mine", "role": "member"}, headers=browser.csrf)
+        assert made.status == 201
+
+        async def incident() -> dict[str, Any] | None:
+            found = (await browser("GET", f"{HOME}/incidents")).body["incidents"]
+            return found[0] if found else None
+
+        opened = await eventually(incident)
+        assert opened is not None
+        path = f"{HOME}/incidents/{opened['id']}/ack"
+        assert (await browser("POST", path, {"note": "mine"}, headers=browser.csrf)).status == 200
+
+    bare: list[str] = []
+    runs = [each["id"] for each in (await browser("GET", f"{HOME}/runs")).body["runs"]]
+    details = [f"runs/{run}" for run in runs] + [f"incidents/{opened['id']}"]
+    for where in (*DOCUMENTS, *details):
+        reply = await browser("GET", f"{HOME}/{where}")
+        assert reply.status == 200, (where, reply.body)
+        bare += _bare(reply.body, where)
+    for where in (*PAGES, *details, f"keys/{made.body['id']}"):
+        reply = await browser("GET", f"/workspaces/default/{where}")
+        assert reply.status == 200, where
+        text = re.sub(r"<(script|style)\b.*?</\1>|<[^>]*>", " ", reply.body, flags=re.S)
+        bare += [f"page {where}: {each}" for each in _ID.findall(text)]
+    assert bare == []
+    people = (await browser("GET", f"{HOME}/people")).body["people"]
+    assert [(each["name"], each["email"], each["roles"]) for each in people] == [
+        ("Ada Lovelace", "ada@example.com", {"*": "admin"})
+    ]
+    page = (await browser("GET", "/workspaces/default/keys")).body
+    assert "<bdi>Ada Lovelace</bdi>" in page
+    member = await server.new("member")
+    assert (await member("GET", "/people")).status == 403
+    assert (await member("DELETE", f"/people/{people[0]['id']}")).status == 403
+    assert (await server("DELETE", "/people/nobody")).status == 404
+    assert (await server("DELETE", f"/people/{people[0]['id']}")).status == 204
+    assert await browser.status() == 401
+    entries = (await server("GET", "/audit")).body["entries"]
+    assert (entries[0]["action"], entries[0]["subjectName"]) == ("person.remove", "Ada Lovelace")
+    assert (await server("GET", "/agents/default/jobs/daily")).body["createdByName"] == "Ada Lovelace"

@@ -49,6 +49,7 @@ _PARTS = {
     "/sessions/main": "/sessions/{session}",
     "/runs/{run}": "/runs/{run_id}",
     "/keys/{key}": "/keys/{key_id}",
+    "/people/{person}": "/people/{person_id}",
     "/sessions/{web_session}": "/sessions/{session_id}",
     "/incidents/{incident}": "/incidents/{incident_id}",
     "/inbox/incident:{incident}": "/inbox/{item_id}",

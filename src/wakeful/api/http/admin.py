@@ -28,6 +28,7 @@ from wakeful.service.report_serializers import (
     CHANNEL_TESTS,
     CHANNELS,
     DELIVERIES,
+    PEOPLE,
     PROCESSES,
     SETTINGS,
     serialize_cost,
@@ -146,6 +147,34 @@ async def end_subscription(
 ) -> Response:
     """Cancels its waiting deliveries. An admin may end any, other keys their own. 409: it has ended."""
     await services.agents.subscriptions.end(principal, workspace, subscription_id)
+    return no_content()
+
+
+# --- people ----------------------------------------------------------------------------------------
+
+
+@router.get("/people", tags=["keys"], summary="List people", responses=responses({200: "People"}))
+async def list_people(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
+    """Those who have signed in at the issuer and may use the workspace, the last signed in first."""
+    found = await services.auth.people.list(principal, workspace)
+    return JsonResponse({"people": [PEOPLE.to_json(row) for row in found]})
+
+
+@router.delete(
+    "/people/{person_id}",
+    tags=["keys"],
+    summary="Remove a person",
+    status_code=204,
+    responses=responses({204: None}),
+)
+async def remove_person(
+    workspace: str, person_id: str, services: ServicesDep, principal: CurrentPrincipal
+) -> Response:
+    """Ends the sessions of the person, and revokes the keys that the person created. History keeps the name.
+
+    It takes a key for all workspaces. The issuer decides who can sign in again.
+    """
+    await services.auth.people.remove(principal, workspace, person_id)
     return no_content()
 
 

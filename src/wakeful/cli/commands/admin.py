@@ -283,7 +283,7 @@ ENTRIES: Final = ResourceTable[EntryShape](
     Column("WHEN", "at"),
     Column("ACTOR", lambda entry, _: entry["actorName"] or entry["actor"]),
     Column("ACTION", "action", "bold"),
-    Column("SUBJECT", "subject"),
+    Column("SUBJECT", lambda entry, _: entry["subjectName"] or entry["subject"]),
     Column("DETAILS", lambda entry, _: compact(entry["details"]) if entry["details"] else ""),
     Column("ADDRESS", "address"),
     elastic=["DETAILS"],

@@ -80,6 +80,7 @@ async def keys(page: PageDep) -> Response:
     return page.render(
         "keys.html",
         title="Keys",
+        people=await page.services.auth.people.list(page.principal, page.workspace),
         active="keys",
         rows=[(row, key_state(row, page.now_ms)) for row in shown[:_KEYS]],
         more=max(0, len(shown) - _KEYS),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
 from wakeful.errors import InvalidArgument
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
+from wakeful.service.auth.actor_names import subject_actor
 from wakeful.store.audit import AuditFilter, AuditRow, flaw
 from wakeful.store.audit import AuditPage as AuditPage
 from wakeful.store.port import Store
@@ -57,7 +58,7 @@ class AuditService:
         """List entries, newest first; `before` is the number of the last entry of the previous page."""
         await self._accounts.authorize(principal, "audit.read", workspace)
         found = await self._store.audit(workspace, before=_LARGEST if before is None else before, limit=limit)
-        await self._accounts.names.load(row.actor for row in found)
+        await self._load_names(found)
         return found
 
     async def search(
@@ -87,9 +88,12 @@ class AuditService:
         found = await self._store.audit_page(
             workspace, only, before=before, limit=limit, considered=_CONSIDERED
         )
-        keys = (f"key:{row.subject}" for row in found.rows if row.action.startswith("key."))
-        await self._accounts.names.load(chain((row.actor for row in found.rows), keys))
+        await self._load_names(found.rows)
         return found
+
+    async def _load_names(self, rows: Sequence[AuditRow]) -> None:
+        subjects = (subject_actor(row.action, row.subject) for row in rows)
+        await self._accounts.names.load(chain((row.actor for row in rows), subjects))
 
     async def verify(
         self, principal: Principal, workspace: str, progress: Callable[[int], None] = lambda count: None

@@ -95,3 +95,18 @@ def actor_name(actor: str | None) -> str | None:
     if kind in _FIXED:
         return _FIXED[kind]
     return id if id and kind in _NAMED else _known.get(plain)
+
+
+def subject_actor(action: str, subject: str) -> str:
+    """Return the subject of an audit entry as an actor: a key or person, or what has no name.
+
+    >>> subject_actor("key.create", "1f"), subject_actor("person.sign-in", "person:2e")
+    ('key:1f', 'person:2e')
+    """
+    return f"key:{subject}" if action.startswith("key.") else subject
+
+
+def subject_name(action: str, subject: str) -> str | None:
+    """Return the name of the subject of an audit entry; None: it is no key or person."""
+    actor = subject_actor(action, subject)
+    return actor_name(actor) if actor.startswith(("key:", "person:")) else None

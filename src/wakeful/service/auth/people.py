@@ -158,7 +158,11 @@ class PeopleService:
         """List the people who may use the workspace, the last signed in first."""
         await self._accounts.authorize(principal, "key", workspace)
         found = await self._store.people(_MOST)
-        return [each for each in found if {workspace, ANY} & each.grants.keys()]
+        here = [
+            each._replace(grants={key: each.grants[key] for key in (ANY, workspace) if key in each.grants})
+            for each in found
+        ]
+        return [each for each in here if each.grants]
 
     async def remove(self, principal: Principal, workspace: str, person_id: str) -> None:
         """Remove a person: sessions end, and the person's keys are revoked. History keeps the name.

@@ -27,7 +27,9 @@ from wakeful.settings import Settings
 from wakeful.store.accounts import KeyRow
 from wakeful.store.port import Store
 from wakeful.store.sql.incidents import IncidentFilter
+from wakeful.store.sql.people import PersonRow
 from wakeful.store.sql.subscriptions import SubscriptionRow
+from wakeful.store.sql.web_sessions import WebSessionRow
 from wakeful.values.ids import new_id
 
 _OK, _DENIED, _MISSING = "ok", 403, 404
@@ -173,6 +175,8 @@ TABLE = [
     Row("GET", f"{HOME}/keys", None, _admins(foreign=_DENIED)),
     Row("POST", f"{HOME}/keys", {"name": "new", "role": "member"}, _admins(foreign=_DENIED)),
     Row("DELETE", f"{HOME}/keys/{{key}}", None, _admins(foreign=_DENIED)),
+    Row("GET", f"{HOME}/people", None, _admins(foreign=_DENIED)),
+    Row("DELETE", f"{HOME}/people/{{person}}", None, (_DENIED, _OK, _DENIED, _DENIED, _DENIED, _MISSING)),
     Row("GET", f"{HOME}/keys/{{key}}/sessions", None, _admins(foreign=_DENIED)),
     Row("DELETE", f"{HOME}/keys/{{key}}/sessions", None, _admins(foreign=_DENIED)),
     Row("DELETE", f"{HOME}/keys/{{key}}/sessions/{{web_session}}", None, _admins(foreign=_DENIED)),
@@ -208,7 +212,7 @@ TABLE = [
 ]
 
 
-_NAMES = ("key", "revision", "incident", "suggestion", "subscription")
+_NAMES = ("key", "person", "revision", "incident", "suggestion", "subscription")
 
 
 @pytest.fixture
@@ -305,6 +309,12 @@ async def _things(operator: ApiClient, named: Container[str] = _NAMES) -> dict[s
         await services.auth.web_sessions.sign_in(text)
         (web_session,) = await services.auth.web_sessions.list(LOCAL, "default", key.id)
         made |= {"key": key.id, "web_session": web_session.id}
+    if "person" in named:
+        now_ms = services.store.clock.now_ms()
+        person = PersonRow("1f", "https://id.example", "ada", "Ada", None, {"*": "admin"}, now_ms, now_ms)
+        session = WebSessionRow(new_id(now_ms).encode(), person.actor, now_ms, now_ms, now_ms + 1_000, None)
+        await services.store.sign_in_person(person, session)
+        made["person"] = person.id
     if "revision" in named:
         (revision, *_) = await services.jobs.revisions.list(LOCAL, "default", "writer", "digest")
         made["revision"] = str(revision.version)

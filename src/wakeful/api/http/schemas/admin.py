@@ -73,6 +73,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     ),
     "Keys": response({"keys": list_of(ref("Key"))}),
     "NewKey": schema_of_class(model.ApiKey, "key", others={"key": TEXT}),
+    "People": response({"people": list_of(ref("Person"))}),
     "WebSessions": response({"sessions": list_of(ref("WebSession"))}),
     "KeyDocument": request(
         {
