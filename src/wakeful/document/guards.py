@@ -41,6 +41,7 @@ ALERT_FIELDS: Final[dict[str, Kind]] = {
     "deadLetter": flag,
     "missed": flag,
     "budget": flag,
+    "waiting": flag,
     "cooldownMs": milliseconds(0, 30 * DAY),
 }
 #: The values of alert fields that a document leaves out.
@@ -49,6 +50,7 @@ ALERT_DEFAULTS: Final[dict[str, Json]] = {
     "deadLetter": True,
     "missed": True,
     "budget": True,
+    "waiting": False,
     "cooldownMs": 3_600_000,
 }
 #: How long a check may take if it sets no timeout.

@@ -22,7 +22,7 @@ from wakeful.values.json_value import Json
 _MAX_ERROR: Final = 500
 _CHANNEL_ERROR: Final = 300
 #: The severity of a message to a channel; otherwise `failure`.
-_CHANNEL_KINDS: Final = {"budget": "warning", "recovered": "success"}
+_CHANNEL_KINDS: Final = {"budget": "warning", "inbox": "warning", "recovered": "success"}
 _UNITS: Final = {"tokensPerDay": "tokens", "costPerDay": "cost"}
 
 
@@ -71,7 +71,7 @@ class Recipients(NamedTuple):
 
 
 class AlertEvent(NamedTuple):
-    """An event that may cause an alert: missed ticks, or a cap that was reached."""
+    """An event that may cause an alert: missed ticks, a cap that was reached, or what waits for a person."""
 
     id: int
     at_ms: int
@@ -152,7 +152,7 @@ class _Message(NamedTuple):
 def judge(event: AlertEvent, now_ms: int) -> list[Alert]:
     """Return the alerts that an event causes: none or one."""
     settings = event.recipients.settings
-    if settings is None or not settings.get(event.kind):
+    if settings is None or not settings.get("waiting" if event.kind == "inbox" else event.kind):
         return []
     cooldown_ms = settings["cooldownMs"]
     assert isinstance(cooldown_ms, int)
@@ -160,6 +160,8 @@ def judge(event: AlertEvent, now_ms: int) -> list[Alert]:
         # A cap is reached at most once a day, so it needs no cool-down.
         subject = f"{event.agent}/{event.job_id or ''}/{_details(event).get('cap')}"
         text, cooldown_ms = _budget_alert(event), 0
+    elif event.kind == "inbox":
+        subject, text = event.job_id or event.agent, _waiting_alert(event)
     else:
         subject = event.job_id or event.agent
         fact = f"{_subject(event)} missed {_times(event.times, 'tick')}"
@@ -314,6 +316,15 @@ def _budget_alert(event: AlertEvent) -> AlertText:
         f"{_subject(event)} has used {used} {unit} today; its budget is {most} ({cap})",
         "its ticks are skipped until midnight UTC",
     )
+
+
+def _waiting_alert(event: AlertEvent) -> AlertText:
+    if event.run_id is None:
+        item, fact = f"approval:{event.job_id}", f"{_subject(event)} waits for approval"
+    else:
+        item = f"verification:{event.run_id}"
+        fact = f"a run of {_subject(event)} waits for a person to confirm its work"
+    return AlertText(fact, f"decide with: wakeful inbox approve {item}, or reject {item}")
 
 
 def _details(event: AlertEvent) -> Mapping[str, Json]:

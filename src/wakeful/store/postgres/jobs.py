@@ -44,6 +44,7 @@ from wakeful.store.sql.history import delete_of_new_jobs
 from wakeful.store.sql.incidents import close_of_jobs
 from wakeful.store.sql.jobs import find_name_conflict
 from wakeful.store.sql.new_runs import check_written
+from wakeful.store.sql.usage import note_waiting_jobs
 from wakeful.values.clock import Clock
 from wakeful.values.ids import is_id
 
@@ -279,7 +280,7 @@ async def write_changes(
         for row, (old, _) in zip(new, changes, strict=True)
         if row.disabled_reason == APPROVAL != old.disabled_reason
     ]
-    events.record_waiting("approval", begun)
+    await note_waiting_jobs(PostgresSession(db), events, now_ms, begun)
     events.publish("jobs")
     return new
 
@@ -315,7 +316,8 @@ async def create_jobs(
         if allowance is not None:
             await charge(db, now_ms, jobs, allowance)
     events.record_changed_jobs((new.id, *new.key) for new in jobs)
-    events.record_waiting("approval", (new.id for new in jobs if new.disabled_reason == APPROVAL))
+    waiting = [new.id for new in jobs if new.disabled_reason == APPROVAL]
+    await note_waiting_jobs(PostgresSession(db), events, now_ms, waiting)
     events.publish("jobs")
 
 

@@ -74,6 +74,37 @@ CAP_REACHED: Final = f"""{_NEW}
     SELECT $1::timestamptz, 'budget', o.workspace, o.agent, nullif($4, '')::uuid, NULL, 1, $5
     FROM (SELECT $2::text AS workspace, $3::text AS agent) o WHERE {HAS_ALERTS}"""
 
+#: the primary key of runs, once for each; then `HAS_ALERTS`
+RUNS_WAIT: Final = f"""{_NEW}
+    SELECT $1::timestamptz, 'inbox', o.workspace, o.agent, o.job_id, o.id, 1, '{{}}'
+    FROM runs o WHERE o.id = ANY($2::uuid[]) AND {HAS_ALERTS}"""
+#: the primary key of jobs, once for each; then `HAS_ALERTS`
+JOBS_WAIT: Final = f"""{_NEW}
+    SELECT $1::timestamptz, 'inbox', o.workspace, o.agent, o.id, NULL, 1, '{{}}'
+    FROM jobs o WHERE o.id = ANY($2::uuid[]) AND {HAS_ALERTS}"""
+
+
+async def note_waiting_runs(
+    session: SqlSession, events: TransactionEvents, now_ms: int, ids: Sequence[str]
+) -> None:
+    """Record that these runs wait for a person to confirm them, for alerts."""
+    await _note_waiting(session, events, RUNS_WAIT, now_ms, ids)
+
+
+async def note_waiting_jobs(
+    session: SqlSession, events: TransactionEvents, now_ms: int, ids: Sequence[str]
+) -> None:
+    """Record that these jobs wait for approval: in the changelog, and for alerts."""
+    events.record_waiting("approval", ids)
+    await _note_waiting(session, events, JOBS_WAIT, now_ms, ids)
+
+
+async def _note_waiting(
+    session: SqlSession, events: TransactionEvents, statement: str, now_ms: int, ids: Sequence[str]
+) -> None:
+    if ids and await session.execute(statement, now_ms, list(ids)):
+        events.publish("incidents")
+
 
 async def read_owners(
     session: SqlSession, run_ids: Sequence[str]

@@ -27,6 +27,7 @@ from wakeful.store.rows import VERIFYING, RunView, TakenRun
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.sql.driver import SqlSession
 from wakeful.store.sql.runs import IS_VERIFIED
+from wakeful.store.sql.usage import note_waiting_runs
 from wakeful.values.ids import is_id
 
 #: the primary key, and that of runs
@@ -121,9 +122,14 @@ async def write_reports(
         )  # fmt: skip
         await session.execute_many(MARK, [(each.run_id,) for each, _ in awaiting])
         events.publish("verifications")
-        for each, verification in awaiting:
-            if json.loads(verification.verify).get("kind") == MANUAL:
-                events.record_fact(VERIFICATION_REQUESTED, each.run_id)
+        by_person = [
+            each.run_id
+            for each, verification in awaiting
+            if json.loads(verification.verify).get("kind") == MANUAL
+        ]
+        for run_id in by_person:
+            events.record_fact(VERIFICATION_REQUESTED, run_id)
+        await note_waiting_runs(session, events, now_ms, by_person)
 
 
 class _Due(NamedTuple):

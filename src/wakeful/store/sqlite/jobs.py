@@ -33,6 +33,7 @@ from wakeful.store.sql.history import delete_of_new_jobs
 from wakeful.store.sql.incidents import close_of_jobs
 from wakeful.store.sql.jobs import find_name_conflict, job_by_id, job_row, jobs_by_ids
 from wakeful.store.sql.new_runs import check_written
+from wakeful.store.sql.usage import note_waiting_jobs
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents, begin_again
 from wakeful.store.sqlite.insert_runs import write_runs
@@ -134,7 +135,8 @@ async def create_jobs(
     if allowance is not None:
         charge(db, now_ms, jobs, allowance)
     events.record_changed_jobs((new.id, *new.key) for new in jobs)
-    events.record_waiting("approval", (new.id for new in jobs if new.disabled_reason == APPROVAL))
+    waiting = [new.id for new in jobs if new.disabled_reason == APPROVAL]
+    await note_waiting_jobs(SqliteSession(db), events, now_ms, waiting)
     events.publish("jobs")
 
 
@@ -205,7 +207,7 @@ async def write_change(
         await close_of_jobs(SqliteSession(db), events, [new.id], now_ms, JOB_DISABLED)
     events.record_changed_jobs([(new.id, *new.key)])
     if new.disabled_reason == APPROVAL != old.disabled_reason:
-        events.record_waiting("approval", [new.id])
+        await note_waiting_jobs(SqliteSession(db), events, now_ms, [new.id])
     events.publish("jobs")
     return new
 

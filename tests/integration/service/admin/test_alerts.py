@@ -164,7 +164,7 @@ async def test_alert_settings_are_validated_and_their_secret_is_not_shown(
         kept = await put_agent(app, {"url": receiver.url, "secret": format_secret(SECRET)})
         assert kept == {
             "url": receiver.url, "failures": 3, "deadLetter": True, "missed": True,
-            "budget": True, "cooldownMs": 3_600_000,
+            "budget": True, "waiting": False, "cooldownMs": 3_600_000,
         }  # fmt: skip
         for alerts, said in [
             ({"failures": 1}, "alerts: it has neither a url nor a channel"),

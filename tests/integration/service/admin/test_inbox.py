@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import SELDOM, on_one_store
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.integration.service.runs.test_verified_runs import MANUAL, reported
-from tests.support.api_client import ApiClient, Reply
+from tests.support.api_client import ApiClient, Reply, served
+from tests.support.receiver import Receiver
 from tests.support.sse_client import listening
 from tests.support.suggestions import suggest
+from tests.support.waiting import eventually
 from wakeful import AsyncClient, Client, FailedPrecondition, NotFound, PermissionDenied
 from wakeful.run.inbox import INBOX_KINDS
 from wakeful.service.auth.access import Principal
@@ -314,3 +316,31 @@ async def test_an_event_says_what_began_to_wait(ask: ApiClient, ada: ApiClient):
             if len(found) == 6:
                 break
         assert Counter(found) == {"verification": 1, "approval": 2, "suggestion": 2, "incident": 1}
+
+
+async def test_one_replica_says_at_once_what_waits(new_app: NewApp, receiver: Receiver):
+    app, replica = new_app(), new_app()
+    async with app, replica, served(app) as ask:
+        alerts = {"url": receiver.url, "waiting": True, "deadLetter": False}
+        assert (await ask("PUT", "/api/workspaces/default", {"alerts": alerts})).status == 200
+        await ask("PUT", "/agents/ada", {"approval": "required"})
+        ada = await ask.new("agent", agent="ada")
+        await ada("POST", ADA, {"name": "weekly", **WEEKLY})
+        await ada("PATCH", f"{ADA}/weekly", {"message": "more"})
+        await reported(ask, "confirm", verify=MANUAL)
+        await reported(ask, "checked", verify={"kind": "function", "name": "no-such-function"})
+
+        def sent() -> list[str]:
+            return sorted(json.loads(body)["payload"]["message"] for body in receiver.bodies)
+
+        await eventually(lambda: len(sent()) >= 2)
+        alert_jobs = await app.jobs.runs("wakeful-workspace-alerts")
+        assert len(alert_jobs) == 2, "of two replicas one sends each message"
+    ids = [json.loads(body)["payload"]["kind"] for body in receiver.bodies]
+    assert ids == ["inbox", "inbox"]
+    first, second = sent()
+    assert first.startswith(
+        "a run of job 'confirm' of agent 'default' waits for a person to confirm its work"
+    )
+    assert "wakeful inbox approve verification:" in first
+    assert second.startswith("job 'weekly' of agent 'ada' waits for approval; decide with: wakeful inbox")

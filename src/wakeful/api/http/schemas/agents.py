@@ -69,6 +69,7 @@ ALERTS: Final[Schema] = {
             "deadLetter": BOOLEAN,
             "missed": BOOLEAN,
             "budget": BOOLEAN,
+            "waiting": BOOLEAN,
             "cooldownMs": schema_of(ALERT_FIELDS["cooldownMs"]),
             "cooldown": {"type": "string", "examples": ["1h"]},
         },
