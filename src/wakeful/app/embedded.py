@@ -1,4 +1,4 @@
-"""The embedded scheduler: its arguments, the jobs declared on it, its start and stop."""
+"""The embedded scheduler: its arguments, its start and its stop."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeAlias, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
+from wakeful.app.functions import AppFunctions
 from wakeful.app.home import NOT_STARTED, Done, Home, call_at_exit, running_loop
 from wakeful.client.portal import Portal
 from wakeful.errors import FailedPrecondition, WakefulError
@@ -20,19 +20,12 @@ if TYPE_CHECKING:  # imported when a scheduler is constructed: they import the s
     from wakeful.app.arguments import AppArguments
     from wakeful.app.calls import Task
     from wakeful.app.declared import Declared
-    from wakeful.app.tasks import Enqueued
     from wakeful.client.scheduler import Scheduler
     from wakeful.document import Defaults
     from wakeful.engine.engine import Engine, EngineConfig
-    from wakeful.launch.function import FunctionLauncher, HandlerContext
-    from wakeful.model.job_fields import JobOptions
+    from wakeful.launch.function import HandlerContext
     from wakeful.settings import Settings
     from wakeful.store.port import Store
-
-A = TypeVar("A", bound="type[Agent]")
-F = TypeVar("F", bound=Callable[..., object])
-P = ParamSpec("P")
-R = TypeVar("R")
 
 #: A coroutine in async programs. Not typed as one: type checkers would want it awaited in sync programs too.
 AwaitedOrDone: TypeAlias = Any
@@ -40,7 +33,7 @@ AwaitedOrDone: TypeAlias = Any
 _STARTED: Final = "this Wakeful has already started; create another one for another replica"
 
 
-class Wakeful:
+class Wakeful(AppFunctions):
     """A scheduler in this process. Use it as an async context manager; several may share a database.
 
     Functions decorated with `cron`, `every` or `at` become jobs of `agent` in `workspace`: each start upserts
@@ -161,148 +154,6 @@ class Wakeful:
         self.suggestions = parts.suggestions
         #: the same methods without `await`, for any thread and any event loop but that of this scheduler
         self.sync = parts.sync
-
-    # --- declared jobs ---------------------------------------------------------------------------
-
-    def cron(
-        self, expr: str, *, tz: str | None = None, name: str | None = None, **options: Unpack[JobOptions]
-    ) -> Callable[[F], F]:
-        """Run the decorated function by a cron expression: `@app.cron("0 9 * * 1-5", tz="Europe/Berlin")`.
-
-        The name of the job is that of the function (`send_report` is `send-report`), unless `name` is given.
-        """
-        schedule = {"kind": "cron", "expr": expr, **({"tz": tz} if tz else {})}
-        return self._declare(schedule, name, options)
-
-    def every(
-        self, interval: str | timedelta, *, name: str | None = None, **options: Unpack[JobOptions]
-    ) -> Callable[[F], F]:
-        """Run the decorated function at an interval, at least a second: `@app.every("5m")`.
-
-        The interval counts from the first declaration of the job, or its `start_at`, and never drifts.
-        """
-        schedule = {"kind": "every", "every": interval} if isinstance(interval, str) else interval
-        return self._declare(schedule, name, options)
-
-    def at(
-        self,
-        when: str | datetime,
-        *,
-        tz: str | None = None,
-        name: str | None = None,
-        **options: Unpack[JobOptions],
-    ) -> Callable[[F], F]:
-        """Run the decorated function once: `@app.at("2027-03-01T09:00", tz="Europe/Berlin")`.
-
-        A time that has passed when the program starts again is not an error: a job that ran does not run
-        again, and a job that was missed runs now.
-        """
-        text = when.isoformat() if isinstance(when, datetime) else when
-        return self._declare({"kind": "at", "at": text, **({"tz": tz} if tz else {})}, name, options)
-
-    def function(self, name: str | None = None, **options: Unpack[JobOptions]) -> Callable[[F], F]:
-        """Register the decorated function for `enqueue`, and as a target of jobs: `Function("name")`.
-
-        The options are the fields of the job that its enqueued calls belong to: `max_attempts`, `lane` …
-        """
-
-        def register(function: F) -> F:
-            self._parts.tasks.register(name, function, options)
-            return function
-
-        return register
-
-    # A call with options is checked when it is made: types cannot add parameters to those of a function.
-    @overload
-    def enqueue(
-        self, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Enqueued[R]: ...
-    @overload
-    def enqueue(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Enqueued[R]: ...
-    @overload
-    def enqueue(
-        self,
-        function: Callable[..., Any],
-        /,
-        *args: Any,
-        in_: str | timedelta | float,
-        key: str | None = None,
-        unique_for: str | timedelta | float | None = None,
-        **kwargs: Any,
-    ) -> Enqueued[Any]: ...
-    @overload
-    def enqueue(
-        self,
-        function: Callable[..., Any],
-        /,
-        *args: Any,
-        at: datetime,
-        key: str | None = None,
-        unique_for: str | timedelta | float | None = None,
-        **kwargs: Any,
-    ) -> Enqueued[Any]: ...
-    @overload
-    def enqueue(
-        self,
-        function: Callable[..., Any],
-        /,
-        *args: Any,
-        key: str,
-        unique_for: str | timedelta | float | None = None,
-        **kwargs: Any,
-    ) -> Enqueued[Any]: ...
-    @overload
-    def enqueue(
-        self,
-        function: Callable[..., Any],
-        /,
-        *args: Any,
-        connection: object,
-        in_: str | timedelta | float | None = None,
-        at: datetime | None = None,
-        key: str | None = None,
-        unique_for: str | timedelta | float | None = None,
-        **kwargs: Any,
-    ) -> Enqueued[Any]: ...
-    def enqueue(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Enqueued[Any]:
-        """Call a function later, in any process that has it: `await app.enqueue(send_mail, "a@example.com")`.
-
-        The call is a run as any other: stored, retried, listed. Its arguments are JSON. It is due now, after
-        `in_` (text such as `"20m"`, or seconds) or `at` a time. A second call with the same `key` within a
-        day, or the `unique_for` of the first, returns the run of the first one.
-        `await app.enqueue(f).result()` is what the function returns.
-
-        With `connection`, the call is stored in the transaction that you have begun on it: a connection to
-        the same database, of asyncpg, psycopg, SQLAlchemy, sqlite3 or aiosqlite. The run exists, and starts,
-        if and when you commit.
-
-        Decorate the function with `@app.function()`, so that every process has it from its start.
-        """
-        if running_loop() is None:
-            raise FailedPrecondition("`app.enqueue` needs `await`; in a sync function use `app.sync.enqueue`")
-        return self._parts.tasks.call_later(function, args, kwargs)
-
-    @property
-    def functions(self) -> FunctionLauncher:
-        """The registered functions, for a program that executes runs without this scheduler."""
-        return self._functions
-
-    def agent(self, cls: A) -> A:
-        """Register an agent class: `app.agent(DailyReport)`, or as a decorator.
-
-        Its `name` is the agent. Signals to its instances are handled by this process, and by every other one
-        that registers the class. Register it before the start, or later.
-        """
-        registered = self._parts.agent_runtime.register(cls)
-        self._agent_classes.append(cls)
-        return registered
-
-    def _declare(self, schedule: object, name: str | None, options: Mapping[str, object]) -> Callable[[F], F]:
-        def declare(function: F) -> F:
-            self._parts.declared.declare(function, schedule, name, options)
-            return function
-
-        return declare
 
     # --- start and stop --------------------------------------------------------------------------
 
