@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from wakeful.document import Defaults
 from wakeful.engine.launcher_registry import LauncherRegistry
@@ -48,7 +48,6 @@ from wakeful.service.auth.client_documents import ClientDocuments
 from wakeful.service.auth.connections import ConnectionLimits, OpenUses, Origins
 from wakeful.service.auth.keys import KeyService, Tokens
 from wakeful.service.auth.oauth import OAuthService
-from wakeful.service.auth.openid import OpenIdProvider
 from wakeful.service.auth.people import PeopleService
 from wakeful.service.auth.rate_limits import SignInLimits
 from wakeful.service.auth.web_sessions import WebSessions
@@ -79,7 +78,11 @@ from wakeful.store.internal_jobs import WORKSPACE_AGENT
 from wakeful.store.port import Store
 from wakeful.store.quotas import CREATE_JOB, INSTANCES, LIVE_JOBS, Allowance
 from wakeful.store.sql.driver import TenantTurns
+from wakeful.values.clock import Clock
 from wakeful.values.duration import HOUR
+
+if TYPE_CHECKING:
+    from wakeful.service.auth.openid import OpenIdProvider
 
 #: How many lists of one tenant are read and sent at once.
 PAGES_AT_ONCE: Final = 8
@@ -236,7 +239,7 @@ class AuthArea:
         self.client_documents = ClientDocuments(AddressGuard(allow_private=settings.allow_private_targets))
         self.people = PeopleService(store, shared.accounts)
         #: the issuer at which people sign in; None: only with keys
-        self.openid = OpenIdProvider(settings, store.clock) if settings.oidc_issuer else None
+        self.openid = open_id_provider(settings, store.clock)
         self.open_uses = OpenUses(store)
         #: the issuer of accepted tokens; None: tokens are not accepted, or no issuer is set
         self.issuer = settings.jwt_issuer if settings.jwt_secret or settings.jwks_url else None
@@ -370,6 +373,15 @@ def instance_limits(settings: Settings) -> InstanceLimits:
     return InstanceLimits(
         settings.quota_instances_per_workspace or None, settings.quota_instances_per_agent or None
     )
+
+
+def open_id_provider(settings: Settings, clock: Clock) -> OpenIdProvider | None:
+    """Return the issuer where people sign in; None if none is configured."""
+    if not settings.oidc_issuer:
+        return None
+    from wakeful.service.auth.openid import OpenIdProvider  # imports aiohttp
+
+    return OpenIdProvider(settings, clock)
 
 
 def tokens(settings: Settings) -> Tokens | None:
