@@ -20,7 +20,7 @@ from wakeful.errors import InvalidArgument
 from wakeful.job.job import Definition, Work
 from wakeful.job.policy import Policy
 from wakeful.job.start_rules import is_called
-from wakeful.schedule.schedules import At
+from wakeful.schedule.schedules import At, names_zone
 from wakeful.values.duration import format_duration
 from wakeful.values.json_value import Json, camel, json_value, quote
 
@@ -243,7 +243,7 @@ def _superseded_fields(changes: Mapping[str, NamedValue], old: Definition) -> li
     schedule = changes["schedule"].value
     if schedule is None:
         names += TIMING_FIELDS
-    elif isinstance(schedule, Mapping) and schedule.get("tz") is not None:
+    elif names_zone(schedule):
         names.append("tz")
     return names
 

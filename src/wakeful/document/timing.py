@@ -24,6 +24,7 @@ from wakeful.schedule.schedules import (
     Every,
     Schedule,
     explain_schedule,
+    names_zone,
     parse_schedule,
     schedule_from_json,
 )
@@ -175,8 +176,7 @@ def _beyond_reach(timing: Timing, first_ms: int, now_ms: int) -> bool:
 
 def _names_zone(reading: DocumentReader) -> bool:
     """Return whether the document names a zone instead of inheriting one."""
-    schedule = reading.values["schedule"].value
-    return "tz" in reading.values or (isinstance(schedule, Mapping) and schedule.get("tz") is not None)
+    return "tz" in reading.values or names_zone(reading.values["schedule"].value)
 
 
 def _why_never(timing: Timing, tz: str, now_ms: int) -> str:

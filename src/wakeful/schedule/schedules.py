@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import ClassVar, Final, Literal
@@ -170,6 +171,17 @@ def explain_schedule(schedule: Schedule) -> str:
             return _shared_cron(expr, tz or "UTC").explain()
 
 
+def names_zone(value: object) -> bool:
+    """Return whether a schedule, as text or JSON, names its zone.
+
+    >>> names_zone("every day at 9 Asia/Tokyo"), names_zone("0 9 * * MON")
+    (True, False)
+    """
+    if isinstance(value, str):
+        return any(tz is not None for _, _, tz in named_zones(value[:LONGEST_TEXT]))
+    return isinstance(value, Mapping) and value.get("tz") is not None
+
+
 def _reading(own: object, tz: str | None, default_tz: str, now_ms: int) -> _Reading:
     if own is not None and not isinstance(own, str):
         raise InvalidSchedule(f"tz is the name of a zone, such as 'Europe/Berlin', not {_short(own)}")
@@ -289,7 +301,14 @@ def _from_json(value: Mapping[str, object], tz: str | None, default_tz: str, now
             text = _text(item, key, "a duration such as '15m'; milliseconds go into everyMs")
             return _every(_milliseconds(text, text), f"every '{text[:64]}'", reading)
         case _:
-            return _cron(_text(item, key, "a cron expression such as '0 9 * * 1-5'"), reading)
+            expr = _text(item, key, "a cron expression such as '0 9 * * 1-5'")
+            try:
+                return _cron(expr, reading)
+            except InvalidSchedule:
+                with suppress(InvalidSchedule):
+                    if isinstance(schedule := _from_text(expr, reading), CronSchedule):
+                        return schedule
+                raise
 
 
 def _at(at_ms: int, what: str, reading: _Reading) -> At:

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime
-from typing import Final
+from typing import Final, cast
 from zoneinfo import ZoneInfo
 
 from wakeful.forecast.peaks import WEEK_MINUTES, Peak, Week
@@ -26,6 +26,7 @@ from wakeful.service.auth.web_sessions import SignInLink
 from wakeful.service.jobs.job_snippets import Snippets
 from wakeful.service.jobs.schedule_previews import PreviewedSchedule
 from wakeful.service.jobs.target_tests import TargetTest
+from wakeful.service.rights import Rights
 from wakeful.service.row_codec import RowCodec
 from wakeful.service.runs.dead_letters import DeadLetterGroups
 from wakeful.service.search import SearchResult
@@ -83,11 +84,10 @@ DEAD_LETTER_GROUPS: Final = RowCodec(
     counted="scanned",
 )
 _BUDGETS: Final = RowCodec(reports.BudgetState, BudgetState)
-FOUND_JOBS: Final = RowCodec(job.FoundJob, JobRecord)
 SEARCH_RESULTS: Final = RowCodec(
     job.SearchResult,
     SearchResult,
-    jobs=FOUND_JOBS,
+    jobs=RowCodec(job.FoundJob, JobRecord),
     runs=RowCodec(job.FoundRun, RunView, job="job_name"),
 )
 SNIPPETS: Final = RowCodec(job.JobSnippets, Snippets)
@@ -258,3 +258,11 @@ def serialize_preview(found: PreviewedSchedule) -> JsonObject:
             ),
         )
     )
+
+
+def serialize_search(found: SearchResult, rights: Rights) -> JsonObject:
+    """Return what a search found, with what the caller may do with each job."""
+    content = SEARCH_RESULTS.to_json(found)
+    for shown, each in zip(cast(list[JsonObject], content["jobs"]), found.jobs, strict=True):
+        shown["may"] = [*rights.job(each)]
+    return content

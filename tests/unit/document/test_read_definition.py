@@ -255,6 +255,7 @@ def test_only_zones_that_the_operator_allows_may_be_named():
     assert (
         error_of(defaults=defaults, schedule={"kind": "every", "every": "1h", "tz": "Asia/Kolkata"}) == said
     )
+    assert error_of(defaults=defaults, schedule="every day at 9 Asia/Kolkata") == said
     assert error_of(defaults=defaults, schedule="every 1h", tz="UTC").startswith("tz: 'UTC' is not allowed")
 
 

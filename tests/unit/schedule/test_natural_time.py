@@ -330,3 +330,11 @@ def test_the_second_of_two_equal_times_says_its_offset():
     said = [explain_schedule(each) for each in both]
     assert said[1] == "Once, at 2027-10-31 02:30+01:00 (Europe/Berlin)"
     assert [parse_schedule(each, now_ms=NOW_MS) for each in said] == both
+
+
+def test_a_cron_schedule_takes_words_that_are_one():
+    weekdays = {"kind": "cron", "expr": "every weekday at 9am"}
+    assert parse_schedule(weekdays, now_ms=NOW_MS, tz=BERLIN) == CronSchedule("0 9 * * 1-5", BERLIN)
+    for other in ("every 2 hours", "tomorrow at 9", "nonsense"):
+        with pytest.raises(InvalidSchedule, match="an expression has 5"):
+            parse_schedule({"kind": "cron", "expr": other}, now_ms=NOW_MS)

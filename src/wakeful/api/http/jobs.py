@@ -37,7 +37,7 @@ from wakeful.service.jobs.job_batches import check_owner, read_batch
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.job_query import LONGEST
 from wakeful.service.jobs.jobs import JobReading
-from wakeful.service.report_serializers import FOUND_JOBS, SEARCH_RESULTS
+from wakeful.service.report_serializers import serialize_search
 from wakeful.service.serializers import (
     serialize_created_job,
     serialize_job,
@@ -287,8 +287,7 @@ async def search(
     """A few jobs and agents whose names have the text, and runs whose ids begin with it."""
     found = await services.search.search(principal, workspace, q)
     rights = await services.rights.load(principal, workspace, (job.agent for job in found.jobs))
-    jobs: list[Json] = [FOUND_JOBS.to_json(job, may=rights.job(job)) for job in found.jobs]
-    return JsonResponse({**SEARCH_RESULTS.to_json(found), "jobs": jobs})
+    return JsonResponse(serialize_search(found, rights))
 
 
 # --- inside ----------------------------------------------------------------------------------------
