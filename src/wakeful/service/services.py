@@ -161,7 +161,7 @@ class JobArea(JobService):
         super().__init__(dependencies)
         self._dependencies = dependencies
         self._metrics = shared.metrics
-        self.events = EventDeliveries(store, shared.keyring, shared.telemetry)
+        self.events = EventDeliveries(store, shared.keyring, shared.telemetry, settings.event_servers)
         self.previews = SchedulePreviews(store, accounts, shared.weeks)
         self.target_tests = TargetTests(dependencies, shared.executors, shared.replicas)
         self.texts = JobTexts(accounts)

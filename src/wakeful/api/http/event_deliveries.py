@@ -22,7 +22,7 @@ _GONE: Final = 410
     status_code=204,
     summary="Receive an event for a job",
     responses=responses(
-        {200: "EventChallenge", 204: None, 410: None}, *(401, 409, 422, 503, *BODY), always=False
+        {200: "EventChallenge", 204: None, 410: None}, *(401, 403, 409, 422, 503, *BODY), always=False
     ),
 )
 async def receive_event(source: str, request: Request, services: ServicesDep) -> Response:

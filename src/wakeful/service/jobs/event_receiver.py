@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from wakeful.document import payload_to_text
-from wakeful.errors import InvalidArgument, NotFound, Unauthenticated
+from wakeful.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
 from wakeful.job.job import JobRecord, StaleJob
 from wakeful.launch.secrets import Keyring, is_signed
 from wakeful.logs import get_logger
@@ -22,6 +22,7 @@ from wakeful.run.outcome import Finished
 from wakeful.service.jobs.job_editor import run_as_it_is
 from wakeful.service.runs.manual_runs import apply_overlap, event_run
 from wakeful.service.runs.telemetry import RunTelemetry
+from wakeful.settings.event_servers import EventServer
 from wakeful.signal.mcp_events import (
     SUBSCRIPTION_HEADER,
     Gap,
@@ -48,7 +49,14 @@ log = get_logger("wakeful.events")
 class EventDeliveries:
     """Receives the messages of subscriptions."""
 
-    def __init__(self, store: Store, keyring: Keyring, telemetry: RunTelemetry) -> None:
+    def __init__(
+        self,
+        store: Store,
+        keyring: Keyring,
+        telemetry: RunTelemetry,
+        servers: Mapping[str, EventServer],
+    ) -> None:
+        self._servers = servers
         self._store = store
         self._keyring = keyring
         self._telemetry = telemetry
@@ -59,7 +67,8 @@ class EventDeliveries:
         """Receive a message; return the answer to a verification. `headers` have names in lower case.
 
         NotFound: the subscription has ended. Unauthenticated: its server did not sign the message, or did so
-        too long ago. InvalidArgument: the message cannot be read.
+        too long ago. PermissionDenied: the operator does not allow the agent any more. InvalidArgument: the
+        message cannot be read.
         """
         source = await self._store.event_source(source_id)
         if source is None or source.secret is None or source.state == "ending":
@@ -69,6 +78,9 @@ class EventDeliveries:
         if not is_signed([secret], headers, body, self._store.clock.now_ms()):
             log.warning("event.unsigned", source=source.id)
             raise Unauthenticated("the signature is missing, wrong or too old")
+        server = self._servers.get(json_from_stored(source.source)["server"])
+        if server is not None and not server.admits(source.workspace, source.agent):
+            raise PermissionDenied(f"agent '{source.agent}' may not get events of this server any more")
         if source.remote_id not in (None, headers.get(SUBSCRIPTION_HEADER)):
             raise InvalidArgument(f"{SUBSCRIPTION_HEADER}: it is not the id of this subscription")
         message, message_id = read_message(body), headers["webhook-id"]

@@ -336,3 +336,15 @@ async def test_the_page_of_a_job_shows_its_subscription(world: World):
     page = await world.ask("GET", "/workspaces/default/agents/default/jobs/triage")
     assert "failed, by webhook" in page.body
     assert "&lt;b&gt;gone&lt;/b&gt;" in page.body
+
+
+async def test_an_agent_that_is_no_longer_allowed_gets_no_events(world: World, new_app: NewApp):
+    await world.save()
+    to = await world.subscribed()
+    servers = {"crm": EventServer(world.crm.url, KEY, agents=("support",))}
+    async with new_app() as app:
+        app.services.jobs.events._servers = servers
+        async with served(app) as other:
+            to.url = other.url + to.url.removeprefix(world.ask.url)
+            assert (await world.crm.post(to, world.crm.add_event(ticket=1), "evt_1"))[0] == 403
+    assert not await world.runs()
