@@ -206,7 +206,8 @@ def _cases() -> list[tuple[str, list[object], int]]:
         ("PEOPLE", [10], 10),
         ("PUT_PERSON", ["5", "i", "5", "Ada", None, "{}", NOW, NOW + COUNT], 5),
         ("REMOVE_PERSON", ["5", NOW], 5),
-        ("REVOKE_KEYS_OF", ["person:5", NOW], 5),
+        ("KEYS_OF_PERSON", ["person:5"], 5),
+        ("EXPIRE_SUBSCRIPTIONS_OF", ["person:5", NOW], 5),
     ]
 
 

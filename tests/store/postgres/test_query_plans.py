@@ -364,6 +364,7 @@ async def _admin_cases() -> AsyncIterator[tuple[str, Statement, list[object]]]:
         "GLOBAL_KEYS": [],
         "ALL_KEYS": [],
         "REVOKE_KEY": ["key-7", NOW],
+        "GRANTS_OF": ["key:7"],
         "KEYS_OF_AGENT": ["ws-5", "agent-5"],
         "TOUCH_KEY": ["key-7", NOW],
         "HEAD": ["ws-7"],

@@ -116,6 +116,9 @@ REVOKE_KEY: Final = "UPDATE keys SET revoked_at = $2 WHERE id = $1 AND revoked_a
 #: subscriptions_of_principal: what a key subscribed to expires with it
 EXPIRE_SUBSCRIPTIONS: Final = """
     UPDATE subscriptions SET expires_at = $2 WHERE principal = $1 AND ended_at IS NULL"""
+#: keys_of_creator: a range of it
+GRANTS_OF: Final = """
+    SELECT id FROM keys WHERE created_by = $1 AND revoked_at IS NULL AND client IS NOT NULL ORDER BY id"""
 #: keys_of_workspace: a range of it
 KEYS_OF_AGENT: Final = "SELECT id FROM keys WHERE workspace = $1 AND agent = $2 AND revoked_at IS NULL"
 #: the primary key
@@ -298,10 +301,15 @@ async def global_keys(session: SqlSession) -> list[KeyRow]:
 
 
 async def revoke_key(session: SqlSession, key_id: str, now_ms: int) -> bool:
-    """Revoke a key, and let its subscriptions expire."""
-    revoked = await session.execute(REVOKE_KEY, key_id, now_ms) > 0
-    await session.execute(EXPIRE_SUBSCRIPTIONS, f"key:{key_id}", now_ms)
-    return revoked
+    """Revoke a key and the assistants that were connected with it, and let their subscriptions expire."""
+    actor = f"key:{key_id}"
+    if not await session.execute(REVOKE_KEY, key_id, now_ms):
+        return False
+    await session.execute(EXPIRE_SUBSCRIPTIONS, actor, now_ms)
+    for grant in await session.column(GRANTS_OF, actor):
+        await session.execute(REVOKE_KEY, grant, now_ms)
+        await session.execute(EXPIRE_SUBSCRIPTIONS, f"key:{grant}", now_ms)
+    return True
 
 
 async def change_keys(

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from wakeful.store.accounts import KEYS_TOPIC, key_topic
 from wakeful.store.audit import AuditEntry, always
+from wakeful.store.sql.accounts import revoke_key
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.sql.driver import Row, SqlSession
 from wakeful.store.sql.web_sessions import (
@@ -44,7 +45,7 @@ PERSON_SESSION: Final = f"""
     SELECT {COLUMNS_OF_SESSION}, {_OF_PERSON} FROM web_sessions s JOIN people p ON p.id = substr(s.key_id, 8)
     WHERE s.hash = $1 AND substr(s.key_id, 1, 7) = '{PERSON}' AND p.removed_at IS NULL"""
 #: keys_of_creator
-REVOKE_KEYS_OF: Final = "UPDATE keys SET revoked_at = $2 WHERE created_by = $1 AND revoked_at IS NULL"
+KEYS_OF_PERSON: Final = "SELECT id FROM keys WHERE created_by = $1 AND revoked_at IS NULL ORDER BY id"
 #: subscriptions_of_principal, once for each key; keys_of_creator: what they subscribed to expires with them
 EXPIRE_SUBSCRIPTIONS_OF: Final = """
     UPDATE subscriptions SET expires_at = $2 WHERE ended_at IS NULL AND principal IN (
@@ -117,7 +118,8 @@ async def remove_person(session: SqlSession, id: str, now_ms: int) -> bool:
         return False
     await delete_sessions(session, PERSON + id)
     await session.execute(EXPIRE_SUBSCRIPTIONS_OF, PERSON + id, now_ms)
-    await session.execute(REVOKE_KEYS_OF, PERSON + id, now_ms)
+    for key_id in await session.column(KEYS_OF_PERSON, PERSON + id):
+        await revoke_key(session, key_id, now_ms)
     return True
 
 

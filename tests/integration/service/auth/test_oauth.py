@@ -172,6 +172,10 @@ class Model:
         elif self.owners[grant.owner.actor]:
             await self.replica.keys.revoke(LOCAL, "default", grant.owner.actor.removeprefix("key:"))
             self.owners[grant.owner.actor] = False
+            grant.revoked = grant.revoked or grant.key_id is not None
+            if grant.key_id is not None:  # it is shown as revoked, too
+                rows = {row.id: row for row in await self.replica.store.keys("default")}
+                assert grant.key_id == "revoked" or rows[grant.key_id].revoked_ms is not None
 
     async def wait(self, grant: Grant) -> None:
         del grant
