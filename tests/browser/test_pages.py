@@ -26,7 +26,8 @@ _NOT_ISOLATED = """(first) => {
     const { data, parentElement: holder } = walker.currentNode;
     if (!data.includes(first) || holder.matches("script, title, pre, textarea, .code *")) continue;
     const text = data.trim();
-    const own = text.startsWith(first) || holder.matches(".bubble-text, .preview > span, .pre-line, .cause");
+    const content = ".markdown *, .bubble-text, .preview > span, .pre-line, .cause";
+    const own = text.startsWith(first) || holder.matches(content);
     if (!own || getComputedStyle(holder).unicodeBidi === "normal") found.push(`${holder.tagName}: ${text}`);
   }
   for (const item of document.querySelectorAll("[data-confirm], [title]:not(.preview *)")) {

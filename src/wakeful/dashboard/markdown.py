@@ -60,7 +60,8 @@ def _restrict(tokens: Sequence[Token]) -> None:
     for token in tokens:
         token.attrs = {key: value for key, value in token.attrs.items() if key in ("href", "start")}
         if token.type == "link_open":
-            token.attrs |= _LINK
+            safe = {"href": token.attrs["href"]} if _is_safe(str(token.attrs.get("href", ""))) else {}
+            token.attrs = {**safe, **_LINK}
         elif token.type in ("heading_open", "heading_close"):
             token.tag = "p"
             token.attrs = {"class": "md-heading"} if token.type == "heading_open" else {}

@@ -112,7 +112,7 @@ def environment() -> Environment:
     )
     made.filters.update(formats.FILTERS, with_code=with_code, markdown=markdown)
     made.tests["markdown"] = is_markdown
-    made.globals.update(href=href, asset=asset_url, charts=charts, icons=icons, version=VERSION)
+    made.globals.update(href=href, asset=asset_url, charts=charts, icons=icons, version=VERSION, zip=zip)
     # A global, not an import of each template: a region is rendered without the rest of its template.
     made.globals["ui"] = made.get_template("macros.html").module
     return made

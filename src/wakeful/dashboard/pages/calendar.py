@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from wakeful.dashboard import charts
 from wakeful.dashboard.charts import HeatCell, HeatColumn
-from wakeful.dashboard.context import PageDep, PageRequest, page_router
+from wakeful.dashboard.context import ZONE, PageDep, PageRequest, page_router
 from wakeful.dashboard.formats import local
 from wakeful.errors import InvalidArgument
 from wakeful.service.admin.calendar import CalendarHourDetails, CalendarWeek, DayFigures, HourFigures
@@ -29,8 +29,9 @@ async def calendar(page: PageDep, week: str = "", hour: str = "", tz: str = "", 
     own_zone = await page.services.admin.status.zone(
         page.principal, page.workspace, page.principal.agent or "default"
     )
+    viewer = page.tz if ZONE in page.request.cookies else own_zone
     shown = await service.week(
-        page.principal, page.workspace, day=_day(week), tz=tz or own_zone, agent=agent or None
+        page.principal, page.workspace, day=_day(week), tz=tz or viewer, agent=agent or None
     )
     details = None
     if hour.isascii() and hour.isdecimal() and len(hour) < 16:
@@ -47,7 +48,8 @@ async def calendar(page: PageDep, week: str = "", hour: str = "", tz: str = "", 
         notes=[(each.day.day, note) for each in shown.days for note in _notes(each)],
         total=sum(each.upcoming or 0 for day in shown.days for each in day.hours),
         own_zone=own_zone,
-        zones=sorted({own_zone, "UTC", shown.tz}),
+        viewer=viewer,
+        zones=sorted({own_zone, viewer, "UTC", shown.tz}),
         agents=await service.agents(page.principal, page.workspace),
         details=details,
         minutes=None if details is None else _minutes(details, shown.tz),

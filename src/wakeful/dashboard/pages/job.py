@@ -18,7 +18,7 @@ from wakeful.job.target_kinds import find_kind
 from wakeful.run.run import LISTED_STATES
 from wakeful.service.jobs.job_details import CHARTED
 from wakeful.service.jobs.job_snippets import minimal, write_texts
-from wakeful.service.jobs.revision_rules import document_of
+from wakeful.service.jobs.revision_rules import Revision, differing_fields, document_of
 from wakeful.service.runs.run_details import RunSearch
 from wakeful.service.serializers import SUGGESTIONS, explain_job
 
@@ -109,11 +109,19 @@ async def _rest(page: PageRequest, job: JobRecord) -> dict[str, Any]:
         "ticks": tick_items(_ticks(job), _tz(job), page.now_ms),
         "chain": await services.jobs.details.chain(job),
         "definition": minimal(document, defaults),
-        "revisions": await services.jobs.revisions.list(principal, workspace, job.agent, job.name),
+        **_compared(page, await services.jobs.revisions.list(principal, workspace, job.agent, job.name)),
         "suggestions": [SUGGESTIONS.to_json(each) for each in suggested],
         "snippets": await write_texts(enabled, workspace, job.agent, base_url, defaults),
         "audit": await _audit(page, job),
     }
+
+
+def _compared(page: PageRequest, revisions: Sequence[Revision]) -> dict[str, Any]:
+    """Return the revisions, and what differs between the two that the query names."""
+    by_version = {str(each.version): each for each in revisions}
+    one, other = (by_version.get(page.query.get(name, "")) for name in ("from", "to"))
+    differences = [] if one is None or other is None else differing_fields(one, other)
+    return {"revisions": revisions, "compared": (one, other), "differences": differences}
 
 
 async def _audit(page: PageRequest, job: JobRecord) -> list[Any]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
+from zoneinfo import ZoneInfo
 
 from starlette.responses import Response
 
 from wakeful.dashboard.context import PageDep, PageRequest, page_router
-from wakeful.dashboard.formats import STATES, TRIGGERS
+from wakeful.dashboard.formats import STATES, TRIGGERS, known_zone, local, pretty
 from wakeful.dashboard.run_items import run_item, run_items, timeline
+from wakeful.document import payload_to_text
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.run.run import LISTED_STATES
 from wakeful.service.rights import Rights
-from wakeful.service.runs.run_details import CONSIDERED, RunDetails, RunSearch, RunsFound
+from wakeful.service.runs.run_details import CONSIDERED, RunDetails, RunSearch, RunsFound, RunView
 from wakeful.values.ids import is_id
 from wakeful.values.instants import LATEST_MS
 
@@ -32,6 +35,7 @@ _HOUR_MS: Final = 3_600_000
 async def runs(page: PageDep) -> Response:
     """List runs, newest first."""
     error: str | None = None
+    zone = known_zone(page.query["tz"]) if "tz" in page.query else page.tz
     found, search = RunsFound((), None, complete=True), RunSearch()
     try:
         search = await _search(page)
@@ -51,6 +55,7 @@ async def runs(page: PageDep) -> Response:
         error=error,
         search=search,
         items=run_items(found.runs, page.now_ms),
+        can=await _selectable(page, found.runs),
         cursor=found.cursor,
         complete=found.complete,
         considered=CONSIDERED,
@@ -58,7 +63,36 @@ async def runs(page: PageDep) -> Response:
         states=[("", "All states"), *((state, STATES[state]) for state in (*LISTED_STATES, _TO_CONFIRM))],
         triggers=[("", "All triggers"), *TRIGGERS.items()],
         periods=PERIODS,
+        zones=sorted({page.tz, zone, "UTC"}),
+        zone=zone,
+        since=_control(search.since_ms if "since" in page.query else None, zone),
+        until=_control(search.until_ms, zone),
     )
+
+
+async def _selectable(page: PageRequest, runs: Sequence[RunView]) -> dict[str, str]:
+    """Return what the caller can do with each run, if anything, by id: `cancel`, `stop` or `replay`."""
+    rights = await page.services.rights.load(
+        page.principal, page.workspace, (run.agent for run in runs), runs
+    )
+    found: dict[str, str] = {}
+    for run in runs:
+        action = _STEPS.get(run.state) or ("replay" if run.dead else "")
+        if action and action in rights.run(run):
+            found[run.id] = action
+    return found
+
+
+_STEPS: Final = {"pending": "cancel", "retrying": "cancel", "running": "stop"}
+
+
+def _control(ms: int | None, tz: str) -> str:
+    """Return an instant as the value of a control for date and time.
+
+    >>> _control(0, "Asia/Tokyo"), _control(None, "UTC")
+    ('1970-01-01T09:00', '')
+    """
+    return "" if ms is None else f"{local(ms, tz):%Y-%m-%dT%H:%M}"
 
 
 _FILTERS: Final = ("state", "trigger", "agent", "instance", "job", "period", "since", "until")
@@ -83,7 +117,9 @@ async def _search(page: PageRequest) -> RunSearch:
         job_id = (await page.services.jobs.get(page.principal, page.workspace, agent, job)).id
     elif job is not None:
         job_id = (await page.services.jobs.find(page.principal, page.workspace, job)).id
-    since_ms, until_ms = _instant("since", query.get("since")), _instant("until", query.get("until"))
+    zone = known_zone(query.get("tz"))
+    since_ms = _instant("since", query.get("since"), zone)
+    until_ms = _instant("until", query.get("until"), zone)
     hours = query.get("period", "")
     if hours:
         if hours not in dict(PERIODS):
@@ -93,13 +129,15 @@ async def _search(page: PageRequest) -> RunSearch:
     return RunSearch(agent, job_id, states, trigger, since_ms, until_ms, to_confirm, instance)
 
 
-def _instant(name: str, text: str | None) -> int | None:
-    """Return an instant of the query: milliseconds, or ISO 8601, which is in UTC without a zone.
+def _instant(name: str, text: str | None, tz: str = "UTC") -> int | None:
+    """Return an instant of the query: milliseconds, or ISO 8601, which is in the zone if it has none.
 
     One that is out of range is the nearest that is not.
 
     >>> _instant("since", "1970-01-01T00:01"), _instant("since", "250"), _instant("since", None)
     (60000, 250, None)
+    >>> _instant("since", "1970-01-02T00:00", "Asia/Tokyo")
+    54000000
     """
     if text is None:
         return None
@@ -107,7 +145,7 @@ def _instant(name: str, text: str | None) -> int | None:
         return int(text)
     try:
         at = datetime.fromisoformat(text)
-        aware = at if at.tzinfo else at.replace(tzinfo=UTC)
+        aware = at if at.tzinfo else at.replace(tzinfo=ZoneInfo(tz))
         return min(max(0, round(aware.timestamp() * 1000)), LATEST_MS)
     except (ValueError, OverflowError):
         raise InvalidArgument(f"{name}: '{text[:64]}' is not a time; write 2027-03-01T09:00") from None
@@ -128,7 +166,14 @@ async def run(page: PageDep, run_id: str) -> Response:
         steps=timeline(details),
         follow_ups=run_items(details.follow_ups, page.now_ms),
         can=_allowed_actions(rights, details),
+        payload=pretty(found.payload if found.payload is not None else _job_payload(details)),
     )
+
+
+def _job_payload(details: RunDetails) -> str:
+    """Return the payload that a run of the job has without one of its own, as JSON."""
+    work = details.job.definition.work if details.job is not None else None
+    return payload_to_text(work.body) or "null" if work is not None else "null"
 
 
 def _allowed_actions(rights: Rights, details: RunDetails) -> frozenset[str]:

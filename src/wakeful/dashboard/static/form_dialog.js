@@ -63,7 +63,7 @@ function control(field) {
     return select;
   }
   if (field.type === "checkbox") return element("input", { id, name: field.name, type: "checkbox", checked: Boolean(field.value) });
-  if (field.type === "textarea" || field.type === "json") return element("textarea", { ...common, rows: 4, placeholder: field.placeholder ?? "" });
+  if (field.type === "textarea" || field.type === "json") return element("textarea", { ...common, rows: field.rows ?? 4, placeholder: field.placeholder ?? "" });
   return element("input", { ...common, type: field.type ?? "text", placeholder: field.placeholder ?? "", maxLength: field.maxlength ?? 2000, autocomplete: "off" });
 }
 

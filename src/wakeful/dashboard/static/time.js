@@ -7,6 +7,16 @@ const DISTANCES = [["s", 1000, 60000], ["min", 60000, 3600000], ["h", 3600000, 1
 export const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const absolute = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
+const timeOfDay = new Intl.DateTimeFormat(undefined, { timeStyle: "short" });
+const withDay = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "numeric", minute: "2-digit" });
+const DAY_MS = 86_400_000;
+
+// The time of day in the zone of the viewer, with the date unless it is near. Touch devices show no titles.
+function clock(ms, now = Date.now()) {
+  const away = Math.abs(ms - now);
+  return away < DAY_MS / 2 ? timeOfDay.format(ms) : away < 300 * DAY_MS ? withDay.format(ms) : "";
+}
+
 export function relative(ms, now = Date.now()) {
   const away = Math.abs(ms - now);
   if (away < 1000) return "now";
@@ -31,6 +41,8 @@ function update(root) {
     if (item.textContent !== text) item.textContent = text;
     if (!item.dataset.zoned) {
       item.dataset.zoned = "1";
+      const text = item.matches("[data-plain], [data-figure]") || item.closest("h1, h2, svg") ? "" : clock(ms);
+      if (text) item.dataset.clock = text;
       const given = item.title;
       item.title = `${absolute.format(ms)} (${zone})${given ? `\n${given}` : ""}`;
     }

@@ -70,6 +70,12 @@ def changed_fields(before: Mapping[str, Json], after: Mapping[str, Json]) -> lis
     return [name for name in {**before, **after} if _text(before.get(name)) != _text(after.get(name))]
 
 
+def differing_fields(one: Revision, other: Revision) -> list[FieldChange]:
+    """Return the fields in which two revisions differ."""
+    names = changed_fields(one.document, other.document)
+    return [FieldChange(name, one.document.get(name), other.document.get(name)) for name in names]
+
+
 def build_revisions(job: JobRecord, rows: Sequence[RevisionRow]) -> list[Revision]:
     """Return the revisions of a job, the current one first. `rows` are its stored ones, newest first."""
     documents = [document_of(job.definition), *(json.loads(row.document) for row in rows)]
