@@ -146,7 +146,7 @@ class Engine:
             self._verifier,
             RunCounter(store, clock, max_sleep_ms=config.heartbeat_ms),
             AuditAppender(store, clock, max_sleep_ms=config.heartbeat_ms),
-            EventFeeder(store, clock, max_sleep_ms=config.heartbeat_ms),
+            EventFeeder(store, clock, max_sleep_ms=tick_ms),
             *extra_loops,
         ]
         metrics.loops = lambda: {loop.name: loop.stalled for loop in self._loops}

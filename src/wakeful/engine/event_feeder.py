@@ -59,7 +59,7 @@ class EventFeeder(Loop):
         return now_ms if more else now_ms + _EVERY_MS
 
     async def _feed(self, before: int) -> bool:
-        """Make the runs of one batch of changes after that number. Returns whether there were any."""
+        """Make the runs of one batch of changes after that number. Returns whether there may be more."""
         rows = await self._store.changes(before, _ROWS, finished_only=True)
         if not rows:
             return False
@@ -76,7 +76,7 @@ class EventFeeder(Loop):
                 position = fact.seq
         if await self._store.feed(before, position, runs) and runs:
             log.debug("events.fed", count=len(runs))
-        return True
+        return len(rows) == _ROWS or position < rows[-1].last
 
 
 def deliveries(fact: Fact, subscribers: Sequence[SubscriptionRow], now_ms: int) -> list[tuple[str, NewRun]]:

@@ -115,7 +115,7 @@ class Subscriptions:
         self._target_policy.check(principal, Work(target={"kind": "webhook", "url": url}), context)
         now_ms = self._store.clock.now_ms()
         identity = subscription_id(_owner(principal, workspace, agent), url, event.name, arguments)
-        job = _job(context, identity, event, arguments, now_ms, principal)
+        job = subscription_job(context, identity, event, arguments, now_ms, principal)
         assert self._launcher is not None
         await self._launcher.verify_callback(url, secret, identity)
         row = SubscriptionRow(
@@ -312,7 +312,7 @@ def _expiry_ms(ttl: object, now_ms: int) -> int | None:
     return None if ttl_ms is None else now_ms + min(ttl_ms, _MAX_TTL_MS)
 
 
-def _job(
+def subscription_job(
     context: JobContext,
     identity: str,
     event: EventDefinition,
