@@ -262,6 +262,9 @@ async def test_the_page_and_home_show_what_waits_with_the_decisions(ask: ApiClie
     assert "Nothing waits" in await shown(ada, "inbox?kind=incident")
     home = await shown(ask, "")
     assert 'data-figure="nav-inbox"' in home
+    for path, region in (("inbox", "list"), ("", "inbox")):
+        part = await ask("GET", f"/workspaces/default/{path}", headers={"x-wakeful-region": region})
+        assert (part.status, "/approve" in part.body) == (200, True), path
     assert "5 in the inbox" in home
     assert home.count("/approve") == 3
     for wrong in ("inbox?kind=x", "inbox?cursor=x", "inbox?cursor=1.x"):
