@@ -162,7 +162,7 @@ RUNS: Final = ResourceTable[RunShape](
     Column("JOB", lambda run, _: run["job"] or "—"),
     AGENT,
     Column("SIGNAL", lambda run, _: signal_text(run), hidden_if=""),
-    Column("STATE", lambda run, _: state(run["state"])),
+    Column("STATE", lambda run, _: state("verifying" if run.get("verifying") else run["state"])),
     Column("WHEN", lambda run, now_ms: relative(run["scheduledAtMs"], now_ms)),
     Column("TOOK", lambda run, _: duration_text(run), wide=True),
     Column("ATTEMPT", "attempt", wide=True),

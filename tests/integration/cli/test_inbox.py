@@ -38,6 +38,7 @@ def test_items_are_listed_approved_and_rejected(tmp_path: Path) -> None:
         states = machine.wakeful("runs", "--state", "verifying", "--json").json["runs"]
         assert run_id in {run["id"] for run in states}
 
+        assert "verifying" in machine.wakeful("runs").out
         first, second, third = (item["id"] for item in items)
         approved = machine.wakeful("inbox", "approve", first, "--json")
         assert (approved.code, approved.json["state"]) == (0, "succeeded")

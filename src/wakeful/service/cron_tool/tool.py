@@ -274,7 +274,8 @@ async def _runs(scheduler: Scheduler, tool_call: ToolCall, context: CallContext)
         at = when_in_words(cast(int, run["scheduledAtMs"]), context.now_ms, context.tz)
         what = run["job"] or run.get("signal") or "wake"
         why = run.get("error") or run.get("reason")
-        lines.append(f"- {what}: {run['state']}" + (f" ({why})" if why else "") + f", {at}")
+        state = "verifying" if run.get("verifying") else run["state"]
+        lines.append(f"- {what}: {state}" + (f" ({why})" if why else "") + f", {at}")
     return ToolResult("\n".join(lines), {"runs": [_compact_run(run) for run in runs]})
 
 
