@@ -189,6 +189,23 @@ async def test_a_person_is_removed_with_sessions_and_keys_and_keeps_the_name(
 
 
 @on_one_store
+async def test_a_person_who_has_lost_all_groups_has_no_session_any_more(
+    server: ApiClient, browser: BrowserClient, fake: FakeIssuer
+):
+    await _sign_in(browser, fake)
+    async with browsing(server.url) as second:
+        assert (await _sign_in(second, fake, groups=["guests"], sub="eve")).status == 403
+        assert await browser.status() == 200, "a stranger ends nobody's session"
+        assert (await _sign_in(second, fake, groups=["guests"])).status == 403
+        assert [await browser.status(), await second.status()] == [401, 401]
+    assert (await server("GET", "/people")).body["people"] == []
+    entries = (await server("GET", "/audit")).body["entries"]
+    assert (entries[0]["action"], entries[0]["actorName"]) == ("person.lose-access", "Ada Lovelace")
+    assert (await _sign_in(browser, fake)).status == 200
+    assert await browser.status() == 200
+
+
+@on_one_store
 async def test_signing_out_everywhere_ends_all_sessions_of_the_person_and_of_nobody_else(
     server: ApiClient, browser: BrowserClient, fake: FakeIssuer
 ):

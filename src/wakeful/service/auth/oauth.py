@@ -247,7 +247,10 @@ class OAuthService:
 
     def _forget(self, key_id: str | None) -> None:
         self._known.forget_all(
-            lambda hash, known: key_id in (None, known.key.id) or known.key.created_by == f"key:{key_id}"
+            lambda hash, known: (
+                key_id in (None, known.key.id, known.key.created_by)
+                or known.key.created_by == f"key:{key_id}"
+            )
         )
 
 

@@ -34,6 +34,9 @@ _NAMES: Final = ("name", "preferred_username", "email")
 class NoGrant(PermissionDenied):
     """The issuer has signed a person in who may do nothing here."""
 
+    #: the person, without grants
+    person: PersonRow | None = None
+
 
 def read_person(
     issuer: str, claims: Mapping[str, object], groups_claim: str, roles: Mapping[str, Grants],
@@ -47,25 +50,23 @@ def read_person(
     name = next((name for each in _NAMES if (name := clean_name(claims.get(each)))), "") or clean_name(
         subject
     )
-    check_domain(email, claims.get("email_verified"), domains)
+    id = hashlib.sha256(json.dumps([issuer, subject]).encode()).hexdigest()[:32]
     groups = find_groups(claims, groups_claim)
     grants = find_grants(groups, roles)
-    if not grants:
-        raise NoGrant(
-            f"{name or 'you'}: you are signed in at the issuer, but none of your groups may use this "
-            f"installation; ask its operator. The issuer names {len(groups)} groups"
-        )
-    id = hashlib.sha256(json.dumps([issuer, subject]).encode()).hexdigest()[:32]
-    return PersonRow(
-        id,
-        issuer,
-        clean_text(subject),
-        name or "person",
-        email,
-        grants,
-        created_ms=now_ms,
-        signed_in_ms=now_ms,
+    person = PersonRow(
+        id, issuer, subject, name or "person", email, grants, created_ms=now_ms, signed_in_ms=now_ms
     )
+    try:
+        check_domain(email, claims.get("email_verified"), domains)
+        if not grants:
+            raise NoGrant(
+                f"{person.name}: you are signed in at the issuer, but none of your groups may use this "
+                f"installation; ask its operator. The issuer names {len(groups)} groups"
+            )
+    except NoGrant as error:
+        error.person = person._replace(grants={})
+        raise
+    return person
 
 
 def clean_name(value: object) -> str:

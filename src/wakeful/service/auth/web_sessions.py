@@ -22,11 +22,12 @@ from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.actor_names import remember_name
 from wakeful.service.auth.keys import BackgroundWrites, KeyService, check_key, key_principal, listen_to_keys
-from wakeful.service.auth.people import PersonRow, person_principal
+from wakeful.service.auth.people import NoGrant, PersonRow, person_principal
 from wakeful.service.auth.rate_limits import SignInLimits
 from wakeful.service.recent_values import RecentValues
 from wakeful.settings.oidc import ANY
 from wakeful.store.accounts import KeyRow
+from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
 from wakeful.store.sql.people import PERSON
 from wakeful.store.sql.web_sessions import SignInLinkRow, WebSessionRow
@@ -142,6 +143,9 @@ class WebSessions:
             log.warning("sign_in.failed", address=address, reason=error.message)
             await self._limits.count(address)
             raise
+        except NoGrant as error:
+            await self._end_access(error.person, address)
+            raise
         token, now_ms = secrets.token_urlsafe(32), self._store.clock.now_ms()
         principal = person_principal(found, address)
         expires_ms = now_ms + min(self._idle_ms, self._max_ms)
@@ -153,6 +157,14 @@ class WebSessions:
         remember_name(found.actor, found.name)
         self.forget(found.actor)
         return SignIn(token, principal, self._max_ms // 1_000)
+
+    async def _end_access(self, person: PersonRow | None, address: str | None) -> None:
+        """End the sessions of a person who has lost all roles, and what was connected with OAuth."""
+        if person is None or await self._store.person(person.id) is None:
+            return
+        entry = AuditEntry("default", person.actor, "person.lose-access", person.actor, "{}", address)
+        await self._store.end_access_of_person(person, [entry])
+        self.forget(person.actor)
 
     async def create_link(self, principal: Principal) -> SignInLink:
         """Create a one-time link that signs in with the key of the principal."""
@@ -192,6 +204,8 @@ class WebSessions:
             raise _session_over()
         row, owner = found
         if isinstance(owner, PersonRow):
+            if not owner.grants:
+                raise _session_over()
             remember_name(owner.actor, owner.name)
         return row, owner
 

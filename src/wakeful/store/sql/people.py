@@ -32,6 +32,8 @@ PUT_PERSON: Final = f"""
     ON CONFLICT (id) DO UPDATE SET name = EXCLUDED.name, email = EXCLUDED.email, grants = EXCLUDED.grants,
         signed_in_at = EXCLUDED.signed_in_at, removed_at = NULL"""
 #: the primary key
+END_ACCESS: Final = "UPDATE people SET grants = '{}', signed_in_at = $2 WHERE id = $1"
+#: the primary key
 PERSON_BY_ID: Final = f"SELECT {_COLUMNS} FROM people WHERE id = $1"
 #: the primary key, once for each
 PERSON_NAMES: Final = "SELECT id, name FROM people WHERE id = ANY($1::text[])"
@@ -112,6 +114,13 @@ async def people(session: SqlSession, limit: int) -> list[PersonRow]:
     return [_person(row) for row in await session.rows(PEOPLE, limit)]
 
 
+async def end_access(session: SqlSession, person: PersonRow) -> bool:
+    """Take all roles from a person, and end the sessions."""
+    changed = await session.execute(END_ACCESS, person.id, person.signed_in_ms)
+    await delete_sessions(session, person.actor)
+    return changed > 0
+
+
 async def remove_person(session: SqlSession, id: str, now_ms: int) -> bool:
     """Remove a person, end the sessions, and revoke the keys that the person created."""
     if not await session.execute(REMOVE_PERSON, id, now_ms):
@@ -151,6 +160,11 @@ class SqlPeople(SqlBase):
     async def people(self, limit: int) -> list[PersonRow]:
         """Return the people who were not removed, the last signed in first."""
         return await self._read(people, limit)
+
+    async def end_access_of_person(self, person: PersonRow, entries: Sequence[AuditEntry] = ()) -> None:
+        """Take all roles from a person until the next sign-in, and end the sessions. Keys stay valid."""
+        write = self._shared(end_access, key_topic(person.actor))
+        await self._record(Recorded(entries), write, person)
 
     async def remove_person(self, id: str, now_ms: int, entries: Sequence[AuditEntry] = ()) -> bool:
         """Remove a person: sessions and sign-in links end, and keys that the person created are revoked.
