@@ -60,7 +60,7 @@ async def test_filters_of_the_address_are_applied_and_kept_in_the_form(ask: ApiC
     assert '{"q": "tid", "state": "paused"}' in html.unescape(kept)
 
 
-async def test_a_page_has_fifty_jobs_and_leads_to_the_next(ask: ApiClient):
+async def test_a_page_has_some_jobs_and_leads_to_the_next(ask: ApiClient):
     await ask.app.jobs.create_many([{"name": f"job-{n:03d}", "schedule": SELDOM} for n in range(120)])
     met: list[str] = []
     query = ""
@@ -76,6 +76,17 @@ async def test_a_page_has_fifty_jobs_and_leads_to_the_next(ask: ApiClient):
 
 
 @on_one_store
+async def test_the_page_is_small_with_many_jobs_that_ran(ask: ApiClient):
+    labels = {"team": "operations", "tier": "gold"}
+    job = {"schedule": "30 9 * * 1-5", "tz": "Europe/Berlin", "labels": labels, "target": {"kind": "pull"}}
+    await ask.app.jobs.create_many([{**job, "name": f"nightly-report-{n}"} for n in range(75)])
+    for _ in range(3):
+        await ask("POST", "/jobs/run", {"all": True})
+    text = await page(ask)
+    assert text.count("stroke-pending") == len(rows(text)) > 30
+    assert len(text.encode()) < 100_000
+
+
 async def test_a_wrong_filter_is_explained_on_the_page(ask: ApiClient):
     text = await page(ask, "?state=asleep")
     assert "is not one of active, paused" in text
