@@ -209,7 +209,6 @@ def _cases() -> list[tuple[str, list[object], int]]:
         ("KEYS_OF_PERSON", ["person:5"], 5),
         ("EXPIRE_SUBSCRIPTIONS_OF", ["person:5", NOW], 5),
         ("END_ACCESS", ["5", NOW], 5),
-        ("REVOKE_KEYS_OF", ["person:5", NOW], 5),
     ]
 
 
