@@ -23,7 +23,10 @@ PAGES = [route.path for route in ROUTES if route.path.startswith("/workspaces/{w
 #: The only routes that change something; all other changes go through the API.
 CHANGES = {"/sign-in", "/sign-out"}
 #: Routes without a session.
-PUBLIC = {"/sign-in/session", "/sign-in", "/sign-out", "/assets/{asked}/{name}"}
+PUBLIC = {
+    *("/sign-in/session", "/sign-in", "/sign-in/openid", "/sign-in/openid/callback", "/sign-out"),
+    "/assets/{asked}/{name}",
+}
 
 
 @pytest.fixture
