@@ -26,11 +26,13 @@ from wakeful.store.sql.web_sessions import (
 PERSON: Final = "person:"
 _COLUMNS: Final = "id, issuer, subject, name, email, grants, created_at, signed_in_at, removed_at"
 _OF_PERSON: Final = ", ".join(f"p.{column}" for column in _COLUMNS.split(", "))
+#: the primary key and people_subject; writes nothing if the person is there, or is added at this moment
+ADD_PERSON: Final = f"""
+    INSERT INTO people ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, NULL) ON CONFLICT DO NOTHING"""
 #: the primary key
-PUT_PERSON: Final = f"""
-    INSERT INTO people ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, NULL)
-    ON CONFLICT (id) DO UPDATE SET name = EXCLUDED.name, email = EXCLUDED.email, grants = EXCLUDED.grants,
-        signed_in_at = EXCLUDED.signed_in_at, removed_at = NULL"""
+CHANGE_PERSON: Final = """
+    UPDATE people SET name = $2, email = $3, grants = $4, signed_in_at = $5, removed_at = NULL
+    WHERE id = $1"""
 #: the primary key
 END_ACCESS: Final = "UPDATE people SET grants = '{}', signed_in_at = $2 WHERE id = $1"
 #: the primary key
@@ -84,7 +86,10 @@ def _person(row: Row) -> PersonRow:
 async def sign_in(session: SqlSession, person: PersonRow, web_session: WebSessionRow) -> None:
     """Add the person, or replace what the issuer says, and add the session."""
     grants = json.dumps(dict(person.grants), separators=(",", ":"), sort_keys=True)
-    await session.execute(PUT_PERSON, *person._replace(grants=grants)[:-1])  # type: ignore[arg-type]
+    new = (person.id, person.issuer, person.subject, person.name, person.email, grants)
+    if not await session.execute(ADD_PERSON, *new, person.created_ms, person.signed_in_ms):
+        said = person.name, person.email, grants, person.signed_in_ms
+        await session.execute(CHANGE_PERSON, person.id, *said)
     await add_session(session, web_session)
 
 
