@@ -165,8 +165,10 @@ async def _job(services: Services, principal: Principal, params: Params) -> JobR
 
 
 async def _serialize_saved(services: Services, principal: Principal, saved: SaveResult) -> JsonObject:
+    rights = await services.rights.load(principal, saved.job.workspace, (saved.job.agent,))
     return {
         **serialize_saved_job(principal, saved, services.now_ms()),
+        "may": [*rights.job(saved.job)],
         **await _last(services, principal, saved.job),
     }
 
