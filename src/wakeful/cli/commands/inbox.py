@@ -11,6 +11,7 @@ from wakeful.cli.arguments import Cursor, Limit, now_ms
 from wakeful.cli.output import first_line
 from wakeful.cli.session import CliSession, command
 from wakeful.cli.tables import AGENT, Column, ResourceTable
+from wakeful.cli.times import relative_text
 from wakeful.client.types import InboxItemShape
 from wakeful.errors import InvalidArgument, WakefulError
 
@@ -94,8 +95,8 @@ ITEMS: Final = ResourceTable[InboxItemShape](
     Column("ITEM", "id", "dim"),
     AGENT,
     Column("WHAT", "title", "bold"),
-    Column("SINCE", "since"),
-    Column("UNTIL", "until"),
+    Column("SINCE", lambda item, now_ms: relative_text(item["since"], now_ms)),
+    Column("UNTIL", lambda item, now_ms: relative_text(item["until"], now_ms)),
     Column("DETAIL", lambda item, _: first_line(item["detail"]), wide=True),
     elastic=["DETAIL", "WHAT"],
 )
