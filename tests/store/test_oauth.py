@@ -69,8 +69,8 @@ async def test_a_token_is_found_with_its_grant_and_the_key_of_its_owner(store: S
         key = _key(key_id, created_by)
         assert await store.exchange_oauth_code(_hash(key_id), key, [_token(key_id, key_id)])
     found, other = await store.oauth_token(_hash("1")), await store.oauth_token(_hash("2"))
-    assert found == (_token("1", "1"), _key("1"), None, _key("owner", "python"))
-    assert other == (_token("2", "2"), _key("2", "person:owner"), None, None)
+    assert found == (_token("1", "1"), _key("1"), None, None, _key("owner", "python"))
+    assert other == (_token("2", "2"), _key("2", "person:owner"), None, None, None)
     assert await store.oauth_token(_hash("3")) is None
 
 

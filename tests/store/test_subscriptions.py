@@ -11,7 +11,9 @@ from wakeful.store.accounts import KeyRow
 from wakeful.store.port import Store
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import JobRow, RunFilter
+from wakeful.store.sql.people import SIGN_IN_LASTS_MS, PersonRow
 from wakeful.store.sql.subscriptions import SubscriptionRow
+from wakeful.store.sql.web_sessions import WebSessionRow
 from wakeful.values.ids import new_id
 
 
@@ -90,6 +92,37 @@ async def test_subscriptions_expire_and_none_outlives_its_key(store: Store) -> N
     assert await store.expired_subscriptions(NOW + 1_000, 10) == ["sub_1", "sub_0", "sub_2"]
     await store.revoke_key(key.id, NOW + 10)
     assert sorted(await store.expired_subscriptions(NOW + 10, 10)) == ["sub_0", "sub_1"]
+
+
+async def test_no_subscription_of_an_assistant_outlives_the_access_of_its_person(store: Store) -> None:
+    ada = PersonRow("ada", "i", "s", "Ada", None, {"default": "admin"}, NOW, NOW)
+    session = WebSessionRow(b"1", ada.actor, NOW, NOW, NOW + DAY, None)
+    await store.sign_in_person(ada, session)
+    owner = KeyRow("owner", "default", "k", "admin", None, b"o", NOW, "python", NOW + DAY, None, None)
+    assistant = owner._replace(expires_ms=NOW + 60 * DAY, client="claude.ai")
+    keys = [
+        owner,
+        assistant._replace(id="of-key", hash=b"1", created_by="key:owner"),
+        assistant._replace(id="admin", hash=b"2", created_by=ada.actor),
+        assistant._replace(id="member", hash=b"3", created_by=ada.actor, role="member"),
+        assistant._replace(id="key", hash=b"4", created_by=ada.actor, client=None),
+    ]
+    for key in keys:
+        await store.add_key(key)
+        job = asleep(f"job-{key.id}")
+        await _subscribe(store, _subscription(job, key.id, principal=f"key:{key.id}"), job)
+
+    async def ends() -> list[int | None]:
+        found = [await store.subscription(key.id) for key in keys]
+        return [row and row.expires_ms for row in found]
+
+    end, bound = NOW + 60 * DAY, NOW + SIGN_IN_LASTS_MS
+    assert await ends() == [NOW + DAY, NOW + DAY, bound, bound, end]
+    less = ada._replace(grants={"default": "member"}, signed_in_ms=NOW + 5)
+    await store.sign_in_person(less, session._replace(hash=b"2"))
+    assert await ends() == [NOW + DAY, NOW + DAY, NOW + 5, bound, end]
+    await store.end_access_of_person(ada._replace(grants={}, signed_in_ms=NOW + 9))
+    assert await ends() == [NOW + DAY, NOW + DAY, NOW + 9, NOW + 9, end]
 
 
 async def test_quotas_count_subscriptions_as_jobs(store: Store) -> None:

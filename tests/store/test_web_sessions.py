@@ -209,6 +209,8 @@ def _cases() -> list[tuple[str, list[object], int]]:
         ("REMOVE_PERSON", ["5", NOW], 5),
         ("KEYS_OF_PERSON", ["person:5"], 5),
         ("EXPIRE_SUBSCRIPTIONS_OF", ["person:5", NOW], 5),
+        ("EXPIRE_SUBSCRIPTIONS", ["key:5", NOW], 5),
+        ("GRANTS_OF_PERSON", ["person:5"], 5),
         ("END_ACCESS", ["5", NOW], 5),
     ]
 

@@ -169,6 +169,20 @@ async def test_a_person_has_another_role_in_each_workspace(
 
 
 @on_one_store
+async def test_the_audit_of_a_workspace_names_no_role_in_another(
+    server: ApiClient, browser: BrowserClient, fake: FakeIssuer
+):
+    await server("PUT", "/api/workspaces/crm", {})
+    await _sign_in(browser, fake, groups=["crm-admins"])
+    found = {}
+    for name in ("crm", "default"):
+        entries = (await server("GET", f"/api/workspaces/{name}/audit")).body["entries"]
+        (entry,) = [each for each in entries if each["action"] == "person.sign-in"]
+        found[name] = entry["details"]["grants"]
+    assert found == {"crm": {"crm": "admin"}, "default": {"default": "member"}}
+
+
+@on_one_store
 async def test_a_person_is_removed_with_sessions_and_keys_and_keeps_the_name(
     server: ApiClient, browser: BrowserClient, fake: FakeIssuer
 ):

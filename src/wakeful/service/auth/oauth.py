@@ -32,6 +32,7 @@ from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
 from wakeful.store.sql.oauth import KnownToken, OAuthClientRow, OAuthCodeRow
 from wakeful.store.sql.oauth import OAuthTokenRow as OAuthTokenRow
+from wakeful.store.sql.people import SIGN_IN_LASTS_MS, may_give
 from wakeful.values.bounded_cache import MB
 from wakeful.values.ids import new_id
 from wakeful.values.json_value import compact
@@ -273,17 +274,20 @@ def _check(known: KnownToken, now_ms: int) -> None:
     key = known.key
     if known.owner is not None and key.created_by == f"key:{known.owner.id}":
         check_key(known.owner, now_ms)
-    elif key.created_by.startswith("key:") or not _may_still_give(known.grants, key):
+    elif key.created_by.startswith("key:") or not _may_still_give(known, now_ms):
         raise Unauthenticated("the person who connected this assistant does not have this access any more")
 
 
-def _may_still_give(grants: str | None, key: KeyRow) -> bool:
-    """Return whether a person of these roles by workspace may give what the key of an assistant has."""
+def _may_still_give(known: KnownToken, now_ms: int) -> bool:
+    """Return whether a person may give what the key of an assistant has, as of a recent sign-in.
+
+    The issuer says at a sign-in what a person may do, and nothing when the person must not sign in any more.
+    """
+    key, roles = known.key, json.loads(known.grants or "{}")
     if not key.created_by.startswith("person:"):
         return True
-    roles: dict[str, str] = json.loads(grants or "{}")
-    given = [roles[name] for name in (key.workspace or "", "*") if name in roles]
-    return "admin" in given or (key.role == "member" and bool(given))
+    is_recent = now_ms < (known.signed_in_ms or 0) + SIGN_IN_LASTS_MS
+    return is_recent and may_give(roles, key.workspace, key.role)
 
 
 def _new_tokens(

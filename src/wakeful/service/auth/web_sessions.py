@@ -32,7 +32,7 @@ from wakeful.store.port import Store
 from wakeful.store.sql.people import PERSON
 from wakeful.store.sql.web_sessions import SignInLinkRow, WebSessionRow
 from wakeful.values.bounded_cache import MB
-from wakeful.values.json_value import compact
+from wakeful.values.json_value import Json, compact
 
 #: How long a one-time link works.
 LINK_MS: Final = 5 * 60_000
@@ -150,9 +150,12 @@ class WebSessions:
         principal = person_principal(found, address)
         expires_ms = now_ms + min(self._idle_ms, self._max_ms)
         row = WebSessionRow(_hash(token), found.actor, now_ms, now_ms, expires_ms, address)
-        details = compact({"session": row.id, "name": found.name, "grants": dict(found.grants)})
-        places = {_workspace(principal), *principal.workspaces} - {ANY}
-        entries = [principal.entry(place, "person.sign-in", found.actor, details) for place in sorted(places)]
+        entries = []
+        for place in sorted({_workspace(principal), *principal.workspaces} - {ANY}):
+            roles = found.grants.items()
+            here: dict[str, Json] = {name: role for name, role in roles if name in (ANY, place)}
+            details = compact({"session": row.id, "name": found.name, "grants": here})
+            entries.append(principal.entry(place, "person.sign-in", found.actor, details))
         await self._store.sign_in_person(found, row, entries)
         remember_name(found.actor, found.name)
         self.forget(found.actor)

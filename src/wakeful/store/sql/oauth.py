@@ -68,10 +68,12 @@ PRUNE_CODES: Final = """
     DELETE FROM oauth_codes WHERE hash IN (
         SELECT hash FROM oauth_codes WHERE expires_at <= $1 FOR UPDATE SKIP LOCKED)"""
 
-#: the primary keys of oauth_tokens, keys (twice) and people
+#: the primary keys of oauth_tokens, keys (twice) and people (twice)
 TOKEN: Final = f"""
     SELECT {_OF_TOKEN}, {_OF_KEY},
         (SELECT p.grants FROM people p
+            WHERE p.id = substr(k.created_by, 8) AND k.created_by LIKE 'person:%' AND p.removed_at IS NULL),
+        (SELECT p.signed_in_at FROM people p
             WHERE p.id = substr(k.created_by, 8) AND k.created_by LIKE 'person:%' AND p.removed_at IS NULL),
         {_OF_OWNER}
     FROM oauth_tokens t JOIN keys k ON k.id = t.key_id
@@ -140,6 +142,8 @@ class KnownToken(NamedTuple):
     key: KeyRow
     #: of a person who signed in at an issuer and was not removed: the roles by workspace, a JSON object
     grants: str | None
+    #: when that person last signed in
+    signed_in_ms: int | None
     #: whose key it was; None: no key
     owner: KeyRow | None
 
@@ -186,11 +190,12 @@ async def token(session: SqlSession, hash: bytes) -> KnownToken | None:
     if row is None:
         return None
     values, own, key = list(row), len(OAuthTokenRow._fields), len(KeyRow._fields)
-    grants, *owner = values[own + key :]
+    grants, signed_in_ms, *owner = values[own + key :]
     return KnownToken(
         OAuthTokenRow(*values[:own]),
         KeyRow(*values[own : own + key]),
         grants,
+        signed_in_ms,
         None if owner[0] is None else KeyRow(*owner),
     )
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from wakeful.store.accounts import KEYS_TOPIC, key_topic
 from wakeful.store.audit import AuditEntry, always
-from wakeful.store.sql.accounts import revoke_key
+from wakeful.store.sql.accounts import EXPIRE_SUBSCRIPTIONS, revoke_key
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.sql.driver import Row, SqlSession
 from wakeful.store.sql.web_sessions import (
@@ -24,6 +24,8 @@ from wakeful.store.sql.web_sessions import (
 
 #: Before the id of a person in `web_sessions` and in the audit log.
 PERSON: Final = "person:"
+#: How long after the last sign-in of a person the assistants work that the person connected with OAuth.
+SIGN_IN_LASTS_MS: Final = 30 * 86_400_000
 _COLUMNS: Final = "id, issuer, subject, name, email, grants, created_at, signed_in_at, removed_at"
 _OF_PERSON: Final = ", ".join(f"p.{column}" for column in _COLUMNS.split(", "))
 #: the primary key and people_subject; writes nothing if the person is there, or is added at this moment
@@ -50,6 +52,10 @@ PERSON_SESSION: Final = f"""
     WHERE s.hash = $1 AND substr(s.key_id, 1, 7) = '{PERSON}' AND p.removed_at IS NULL"""
 #: keys_of_creator
 KEYS_OF_PERSON: Final = "SELECT id FROM keys WHERE created_by = $1 AND revoked_at IS NULL ORDER BY id"
+#: keys_of_creator: the assistants that a person connected
+GRANTS_OF_PERSON: Final = """
+    SELECT id, workspace, role FROM keys
+    WHERE created_by = $1 AND revoked_at IS NULL AND client IS NOT NULL ORDER BY id"""
 #: subscriptions_of_principal, once for each key; keys_of_creator: what they subscribed to expires with them
 EXPIRE_SUBSCRIPTIONS_OF: Final = """
     UPDATE subscriptions SET expires_at = $2 WHERE ended_at IS NULL AND principal IN (
@@ -78,6 +84,18 @@ class PersonRow(NamedTuple):
         return PERSON + self.id
 
 
+def may_give(roles: Mapping[str, str], workspace: str | None, role: str) -> bool:
+    """Return whether a person of these roles by workspace may give an assistant a role in a workspace.
+
+    >>> may_give({"crm": "member"}, "crm", "member"), may_give({"crm": "member"}, "crm", "agent")
+    (True, False)
+    >>> may_give({"crm": "admin"}, "hr", "member"), may_give({"*": "admin"}, "hr", "agent")
+    (False, True)
+    """
+    given = [roles[name] for name in (workspace or "", "*") if name in roles]
+    return "admin" in given or (role == "member" and bool(given))
+
+
 def _person(row: Row) -> PersonRow:
     person = PersonRow(*row)
     return person._replace(grants=json.loads(str(person.grants)))
@@ -90,7 +108,15 @@ async def sign_in(session: SqlSession, person: PersonRow, web_session: WebSessio
     if not await session.execute(ADD_PERSON, *new, person.created_ms, person.signed_in_ms):
         said = person.name, person.email, grants, person.signed_in_ms
         await session.execute(CHANGE_PERSON, person.id, *said)
+        await _expire_subscriptions(session, person)
     await add_session(session, web_session)
+
+
+async def _expire_subscriptions(session: SqlSession, person: PersonRow) -> None:
+    """Let the subscriptions of assistants expire that may do nothing any more with these roles."""
+    for key_id, workspace, role in await session.rows(GRANTS_OF_PERSON, person.actor):
+        if not may_give(person.grants, workspace, role):
+            await session.execute(EXPIRE_SUBSCRIPTIONS, f"key:{key_id}", person.signed_in_ms)
 
 
 async def person_session(session: SqlSession, hash: bytes) -> tuple[WebSessionRow, PersonRow] | None:
@@ -123,6 +149,7 @@ async def end_access(session: SqlSession, person: PersonRow) -> bool:
     """Take all roles from a person, and end the sessions."""
     changed = await session.execute(END_ACCESS, person.id, person.signed_in_ms)
     await delete_sessions(session, person.actor)
+    await _expire_subscriptions(session, person._replace(grants={}))
     return changed > 0
 
 

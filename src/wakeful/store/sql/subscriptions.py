@@ -18,6 +18,7 @@ from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sql.base import Recorded
 from wakeful.store.sql.changelog import SqlChangelog
 from wakeful.store.sql.driver import SqlSession, Texts
+from wakeful.store.sql.people import SIGN_IN_LASTS_MS
 
 _COLUMNS: Final = (
     "id, workspace, agent, principal, event, arguments, url, job_id, position, created_at, refreshed_at, "
@@ -51,8 +52,15 @@ END: Final = "UPDATE subscriptions SET ended_at = $2, reason = $3 WHERE id = $1"
 EXPIRED: Final = """
     SELECT id FROM subscriptions WHERE ended_at IS NULL AND expires_at IS NOT NULL AND expires_at <= $1
     ORDER BY expires_at LIMIT $2"""
-#: the primary key of keys. A transaction that revokes the key waits, and then sees the subscription
-KEY_END: Final = "SELECT revoked_at, expires_at FROM keys WHERE id = $1 FOR SHARE"
+#: the primary keys of keys and people. A transaction that revokes the key waits, and then sees the
+#: subscription. An assistant ends with the key of its person, or some time after the last sign-in
+KEY_END: Final = """
+    SELECT k.revoked_at, k.expires_at,
+        (SELECT o.expires_at FROM keys o
+            WHERE o.id = substr(k.created_by, 5) AND k.created_by LIKE 'key:%' AND k.client IS NOT NULL),
+        (SELECT p.signed_in_at FROM people p
+            WHERE p.id = substr(k.created_by, 8) AND k.created_by LIKE 'person:%' AND k.client IS NOT NULL)
+    FROM keys k WHERE k.id = $1 FOR SHARE"""
 #: runs_waiting (SQLite), live_runs_of_job (PostgreSQL)
 WAITING_RUNS: Final = Texts(
     sqlite="""
@@ -158,8 +166,11 @@ async def _key_end(session: SqlSession, principal: str) -> int | None:
     if not principal.startswith(_KEY):
         return None
     row = await session.row(KEY_END, principal.removeprefix(_KEY))
-    ends = [] if row is None else [ms for ms in row if ms is not None]
-    return min(ends, default=None)
+    if row is None:
+        return None
+    *ends, signed_in_ms = row
+    ends.append(None if signed_in_ms is None else signed_in_ms + SIGN_IN_LASTS_MS)
+    return min((ms for ms in ends if ms is not None), default=None)
 
 
 class SqlSubscriptions(SqlChangelog):

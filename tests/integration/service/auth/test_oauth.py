@@ -276,6 +276,30 @@ async def test_the_audit_names_the_assistant_and_the_person(replicas: list[Repli
         await oauth.authenticate(tokens.access, "https://other.example/mcp")
 
 
+async def test_the_grant_of_a_person_who_does_not_sign_in_any_more_ends(
+    replicas: list[Replica], database: Database
+) -> None:
+    oauth, store, clock = replicas[0].oauth, replicas[0].store, database.clock
+    ada = PersonRow("7", "i", "s", "Ada", None, {"default": "admin"}, clock.ms, clock.ms)
+    session = WebSessionRow(b"1", ada.actor, clock.ms, clock.ms, clock.ms + DAY, None)
+    await store.sign_in_person(ada, session)
+    code = await oauth.approve(person_principal(ada, None, "default"), "client", "{}", _approval())
+    approval = await oauth.find_approval(code, "client")
+    assert approval is not None
+    tokens = await oauth.exchange_code(code, "client", approval)
+    for _ in range(2):  # the issuer has not let the person in for 40 days, but the assistant refreshes
+        assert tokens is not None
+        clock.ms += 20 * DAY
+        row = await oauth.find_token(tokens.refresh, "client")
+        tokens = None if row is None else await oauth.refresh(row)
+    assert tokens is None
+    await store.sign_in_person(ada._replace(signed_in_ms=clock.ms), session._replace(hash=b"2"))
+    code = await oauth.approve(person_principal(ada, None, "default"), "client", "{}", _approval())
+    approval = await oauth.find_approval(code, "client")
+    assert approval is not None
+    assert await oauth.exchange_code(code, "client", approval) is not None
+
+
 async def test_the_grant_of_a_person_ends_with_the_roles_of_the_person(
     replicas: list[Replica], database: Database
 ) -> None:
