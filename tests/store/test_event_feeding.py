@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Mapping
 from random import Random
 
 import pytest
@@ -12,15 +13,17 @@ from tests.store.test_signal_outcomes import _running as running_signal
 from tests.store.test_verifications import report
 from tests.support.factories import NOW, FalseClock, alone, asked, asleep, ended, given_held, held
 from tests.support.instances import done
-from wakeful.engine.event_facts import read_facts
-from wakeful.engine.event_feeder import EventFeeder, deliveries
+from wakeful.engine import event_feeder
+from wakeful.engine.event_facts import Fact, read_facts
+from wakeful.engine.event_feeder import EventFeeder, Subscribers, deliveries
 from wakeful.run.run import NewRun
-from wakeful.signal.event_catalog import EVENTS, job_name
+from wakeful.signal.event_catalog import EVENTS, job_name, passes
 from wakeful.signal.mcp_events import subscription_id
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow, RunFilter
 from wakeful.store.sql.subscriptions import SubscriptionRow
 from wakeful.values.ids import new_id
+from wakeful.values.json_value import Json, compact
 
 
 async def _subscribe(store: Store, event: str, arguments: str, number: int) -> SubscriptionRow:
@@ -52,7 +55,7 @@ class _Feeder:
             return
         facts = await read_facts(self.store, rows, before)
         wanted = sorted({(fact.workspace, fact.name) for fact in facts})
-        subscribers = await self.store.subscribers(wanted) if wanted else []
+        subscribers = Subscribers(await self.store.subscribers(wanted) if wanted else ())
         runs = [each for fact in facts for each in deliveries(fact, subscribers, self.store.clock.now_ms())]
         self.pending = before, rows[-1].last, runs
 
@@ -147,3 +150,61 @@ async def test_each_kind_of_fact_is_an_event_with_the_declared_fields(store: Sto
     assert len({fact.to_event().id for fact in facts}) == len(facts)
     large = facts[0]._replace(data={"job": "a", "output": "x" * 300_000})
     assert large.to_event().data == {"job": "a", "truncated": True}
+
+
+async def test_a_subscription_ends_when_too_many_events_wait(
+    store: Store, clock: FalseClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_feeder, "_MOST_WAITING", 3)
+    job = asleep("job-1")
+    await store.create_jobs([job])
+    dead = await _subscribe(store, "run.finished", "{}", 1)
+    other = await _subscribe(store, "run.finished", '{"agent":"writer"}', 2)
+    loop = EventFeeder(store, store.clock, max_sleep_ms=100)
+    for waiting in range(1, 5):
+        run = held(asked(job, clock.ms, id=new_id(clock.ms)))
+        await store.add_runs([run])
+        await store.finish("w1", [ended(run)], alone)
+        clock.ms += 60_000
+        await loop.step()
+        assert len(await store.runs(RunFilter("default", None, dead.job_id, ("pending",)))) == waiting
+    clock.ms += 60_000
+    await loop.step()
+    found, kept = await store.subscription(dead.id), await store.subscription(other.id)
+    assert found is not None
+    assert kept is not None
+    assert (found.reason, kept.is_active) == ("queue_full", True)
+    assert not await store.runs(RunFilter("default", None, dead.job_id, ("pending",)))
+
+
+async def test_a_fact_is_compared_only_with_subscriptions_to_its_agent_and_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[Mapping[str, Json]] = []
+
+    def note(filters: Mapping[str, Json], data: Mapping[str, Json]) -> bool:
+        compared.append(filters)
+        return passes(filters, data)
+
+    monkeypatch.setattr(event_feeder, "passes", note)
+    given: list[dict[str, Json]] = [
+        {},
+        {"state": "failed"},
+        {"agent": "a"},
+        {"job": "b"},
+        {"agent": "a", "job": "b"},
+    ]
+    given += [{"agent": f"other-{number}"} for number in range(500)]
+    rows = [
+        SubscriptionRow(
+            str(number), "default", "default", "key:1", "run.finished", compact(each), "", "", 5, NOW, NOW
+        )
+        for number, each in enumerate(given)
+    ]
+    data: dict[str, Json] = {"agent": "a", "job": "b", "state": "succeeded"}
+    fact = Fact(6, "run.finished", NOW, "default", "r", data)
+    found = deliveries(fact, Subscribers(rows), NOW)
+    assert sorted(identity for identity, _ in found) == ["0", "2", "3", "4"]
+    assert len(compared) == 5
+    for other in (fact._replace(workspace="hr"), fact._replace(seq=5), fact._replace(name="job.changed")):
+        assert deliveries(other, Subscribers(rows), NOW) == []

@@ -7,9 +7,11 @@ becomes one run per subscription, in the order of commits, whatever stops in bet
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from wakeful.document import work_from_text
@@ -22,15 +24,20 @@ from wakeful.signal.event_catalog import job_name, passes
 from wakeful.store.port import Store
 from wakeful.store.sql.subscriptions import SubscriptionRow
 from wakeful.values.clock import Clock
-from wakeful.values.json_value import compact
+from wakeful.values.json_value import Json, compact
 
 #: How many subscriptions one step ends, how many rows of the changelog it reads, and about how many runs it
 #: makes: it makes all of one fact.
 _BATCH: Final = 100
 _ROWS: Final = 50
 _RUNS: Final = 5_000
+#: How many facts are compared with subscriptions before other tasks run.
+_AT_ONCE: Final = 50
 #: How often the changelog is read while there are subscriptions to changes.
 _EVERY_MS: Final = 250
+#: How many events wait for a callback that fails before its subscription ends, and how often that is checked.
+_MOST_WAITING: Final = 10_000
+_CHECK_MS: Final = 60_000
 _LANE: Final = work_from_text("{}").lane
 
 log = get_logger("wakeful.event_feeder")
@@ -44,6 +51,8 @@ class EventFeeder(Loop):
     def __init__(self, store: Store, clock: Clock, *, max_sleep_ms: int) -> None:
         super().__init__(clock, max_sleep_ms)
         self._store = store
+        #: when it is checked which subscriptions have too many waiting events
+        self._check_ms = 0
 
     async def step(self) -> int | None:
         """Handle one batch. Returns a near time while there is more."""
@@ -55,8 +64,17 @@ class EventFeeder(Loop):
         before = await self._store.event_position()
         if before is None:
             return now_ms if len(expired) == _BATCH else None
+        if now_ms >= self._check_ms:
+            self._check_ms = now_ms + _CHECK_MS
+            await self._end_full()
         more = await self._feed(before) or len(expired) == _BATCH
         return now_ms if more else now_ms + _EVERY_MS
+
+    async def _end_full(self) -> None:
+        """End subscriptions with too many waiting events: those of a dead callback would fill the disk."""
+        for identity in await self._store.full_subscriptions(_MOST_WAITING):
+            if await self._store.end_subscription(identity, "queue_full") is not None:
+                log.warning("subscription.ended", subscription=identity, reason="queue_full")
 
     async def _feed(self, before: int) -> bool:
         """Make the runs of one batch of changes after that number. Returns whether there may be more."""
@@ -65,10 +83,12 @@ class EventFeeder(Loop):
             return False
         facts = await read_facts(self._store, rows, before)
         wanted = {(fact.workspace, fact.name) for fact in facts}
-        subscribers = await self._store.subscribers(sorted(wanted)) if wanted else []
+        subscribers = Subscribers(await self._store.subscribers(sorted(wanted)) if wanted else ())
         runs: list[tuple[str, NewRun]] = []
         position, now_ms = rows[-1].last, self.clock.now_ms()
-        for fact in facts:
+        for number, fact in enumerate(facts, 1):
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
             if len(runs) >= _RUNS and fact.seq > position:
                 break
             runs += deliveries(fact, subscribers, now_ms)
@@ -79,17 +99,36 @@ class EventFeeder(Loop):
         return len(rows) == _ROWS or position < rows[-1].last
 
 
-def deliveries(fact: Fact, subscribers: Sequence[SubscriptionRow], now_ms: int) -> list[tuple[str, NewRun]]:
+class Subscribers:
+    """Subscriptions by what they may get: a fact is not compared with those of other agents and jobs."""
+
+    def __init__(self, rows: Iterable[SubscriptionRow]) -> None:
+        self._found: dict[tuple[Json, ...], list[tuple[SubscriptionRow, Mapping[str, Json]]]]
+        self._found = defaultdict(list)
+        for row in rows:
+            filters = json.loads(row.arguments)
+            key = row.workspace, row.event, filters.get("agent"), filters.get("job")
+            self._found[key].append((row, filters))
+
+    def of(self, fact: Fact) -> Iterator[SubscriptionRow]:
+        """Yield the subscriptions that a fact is for."""
+        agents, jobs = ({None, fact.data.get(name)} for name in ("agent", "job"))
+        for agent in agents:
+            for job in jobs:
+                for row, filters in self._found.get((fact.workspace, fact.name, agent, job), ()):
+                    if fact.seq > row.position and passes(filters, fact.data):
+                        yield row
+
+
+def deliveries(fact: Fact, subscribers: Subscribers, now_ms: int) -> list[tuple[str, NewRun]]:
     """Return the runs that deliver a fact, each with its subscription."""
+    rows = list(subscribers.of(fact))
+    if not rows:
+        return []
+    event = fact.to_event()
+    payload = compact(event.to_json())
     found: list[tuple[str, NewRun]] = []
-    payload: str | None = None
-    for row in subscribers:
-        if (row.workspace, row.event) != (fact.workspace, fact.name) or fact.seq <= row.position:
-            continue
-        if not passes(json.loads(row.arguments), fact.data):
-            continue
-        event = fact.to_event()
-        payload = payload or compact(event.to_json())
+    for row in rows:
         run = manual_run(
             job_id=row.job_id,
             workspace=row.workspace,

@@ -196,7 +196,7 @@ class EventSubscription:
     #: when it ends unless it is refreshed; None: never
     expires_at: datetime | None
     ended_at: datetime | None
-    #: why it ended: `unsubscribed`, `ended`, `gone`, `expired`
+    #: why it ended: `unsubscribed`, `ended`, `gone`, `expired`, `queue_full`
     reason: str | None
     #: the state and the time of its newest delivery
     last_state: Annotated[str | None, Form("RunState")]

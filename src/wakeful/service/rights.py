@@ -27,6 +27,7 @@ from wakeful.service.auth.agent_policy import (
     is_internal,
 )
 from wakeful.service.jobs.run_origin import AgentCall, RunOrigins
+from wakeful.signal.event_catalog import is_event_job
 from wakeful.store.accounts import AgentRow, KeyRow, WorkspaceRow
 from wakeful.store.instances import InstanceRow
 from wakeful.store.internal_jobs import ALERT_JOBS
@@ -119,6 +120,8 @@ class Rights:
         An agent's key may also delete an admin's job during one of its runs; that is not listed.
         """
         refused = {"delete"} if is_internal(job.definition) else set()
+        if is_event_job(job.name):
+            refused |= JOB.keys() - {"pause", "resume", "skip-next"}
         if not self._principal.is_person:
             refused |= self._refused(job)
         return self._of(JOB, refused)

@@ -30,6 +30,7 @@ TEXTS = {
     "status": ["active"],
     "kind": ["approval"],
     "action": ["approve"],
+    "arguments": ['{"agent":"a"}'],
 }
 VALUES: dict[Any, st.SearchStrategy[Any]] = {
     str: st.text(max_size=5),

@@ -85,6 +85,18 @@ def check_not_reserved(name: str, old: Definition | None = None) -> None:
         )
 
 
+def check_not_event_job(row: JobRow) -> None:
+    """Raise FailedPrecondition if a job delivers events: a run on request would be an event of the caller.
+
+    It is signed as the others are, so the subscriber would trust it. Nobody may change the job either.
+    """
+    if is_event_job(row.name):
+        raise FailedPrecondition(
+            f"job '{row.name}' delivers events: only its subscription starts its runs and changes it; pause "
+            "it, or end the subscription instead"
+        )
+
+
 def check_deletable(row: JobRow) -> None:
     """Raise FailedPrecondition if a job is internal: the document of its agent or workspace creates it."""
     if is_event_job(row.name):

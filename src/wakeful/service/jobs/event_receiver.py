@@ -81,11 +81,11 @@ class EventDeliveries:
         server = self._servers.get(json_from_stored(source.source)["server"])
         if server is not None and not server.admits(source.workspace, source.agent):
             raise PermissionDenied(f"agent '{source.agent}' may not get events of this server any more")
+        message, message_id = read_message(body), headers["webhook-id"]
+        if isinstance(message, Verification):  # its server may have given the subscription a new id
+            return {"challenge": message.challenge}
         if source.remote_id not in (None, headers.get(SUBSCRIPTION_HEADER)):
             raise InvalidArgument(f"{SUBSCRIPTION_HEADER}: it is not the id of this subscription")
-        message, message_id = read_message(body), headers["webhook-id"]
-        if isinstance(message, Verification):
-            return {"challenge": message.challenge}
         if isinstance(message, McpEvent):
             if message.id != message_id:
                 raise InvalidArgument("webhook-id: it is not the eventId of the body")

@@ -18,7 +18,7 @@ from wakeful.job.start_rules import BudgetOwner
 from wakeful.launch.secrets import ROTATION_MS
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import Principal
-from wakeful.service.auth.agent_policy import check_payload
+from wakeful.service.auth.agent_policy import check_not_event_job, check_payload
 from wakeful.service.auth.rate_limits import RateLimited, RateLimiter
 from wakeful.service.jobs.job_editor import JobDependencies, JobEditor, check_version, run_as_it_is
 from wakeful.service.jobs.job_query import no_job
@@ -96,6 +96,7 @@ class JobHooks:
     ) -> Hook:
         """Give the job a new trigger URL. The one before it works for another day."""
         row = await self._editor.find_row(principal, "job.write", workspace, agent, name)
+        check_not_event_job(row)
         check_version(row, version)
         context = await self._accounts.context(workspace, agent)
         self._target_policy.check_payload(principal, job_from_row(row).definition.work, context)

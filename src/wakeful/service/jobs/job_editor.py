@@ -26,6 +26,7 @@ from wakeful.service.auth.agent_policy import (
     AgentTargetPolicy,
     check_change,
     check_deletable,
+    check_not_event_job,
     check_not_internal,
     check_not_reserved,
     check_removal,
@@ -213,6 +214,7 @@ class JobEditor:
         secret = new_secret()
 
         def rotated(context: JobContext, row: JobRow) -> JobChange | None:
+            check_not_event_job(row)
             if row.secret is None:
                 raise FailedPrecondition(f"job '{row.name}' has no webhook, so it has no secret to rotate")
             if signed_by_agent(job_from_row(row).definition.work, context.inherited):
@@ -298,6 +300,8 @@ class JobEditor:
                 return None
             changed, rescheduled = True, definition.timing != old.definition.timing
             check_change(principal, row)
+            if not same:
+                check_not_event_job(row)
             check_not_internal(principal, definition.name)
             check_not_reserved(definition.name, old.definition)
             check_tighter(principal, definition.work.budget, old.definition.work.budget)
@@ -445,6 +449,8 @@ class JobEditor:
             raise no_job(name)
         if action != "read":
             check_not_internal(principal, row.name)
+        if action == "run":
+            check_not_event_job(row)
         await load([row.timing], self._clock.now_ms())
         await self._accounts.names.load((row.created_by,))
         return row

@@ -67,6 +67,17 @@ WAITING_RUNS: Final = Texts(
     SELECT id FROM runs INDEXED BY runs_waiting WHERE job_id = $1 AND state IN ('pending', 'retrying')""",
     postgresql="SELECT run_id::text FROM live_runs WHERE job_id = $1 AND state IN ('pending', 'retrying')",
 )
+#: subscriptions_of_event, all of it; for each, a part of runs_waiting (SQLite), live_runs_of_job (PostgreSQL)
+FULL: Final = Texts(
+    sqlite="""
+    SELECT s.id FROM subscriptions s INDEXED BY subscriptions_of_event WHERE s.ended_at IS NULL AND (
+        SELECT 1 FROM runs r INDEXED BY runs_waiting
+        WHERE r.job_id = s.job_id AND r.state IN ('pending', 'retrying') LIMIT 1 OFFSET $1) IS NOT NULL""",
+    postgresql="""
+    SELECT s.id FROM subscriptions s WHERE s.ended_at IS NULL AND (
+        SELECT 1 FROM live_runs l
+        WHERE l.job_id = s.job_id AND l.state IN ('pending', 'retrying') LIMIT 1 OFFSET $1) IS NOT NULL""",
+)
 #: the primary key
 POSITION: Final = "SELECT position FROM event_position WHERE id = 1"
 #: the primary key; writes nothing if there is a row
@@ -142,6 +153,11 @@ async def subscriptions(
 async def expired(session: SqlSession, now_ms: int, limit: int) -> list[str]:
     """Return active subscriptions that have expired."""
     return await session.column(EXPIRED, now_ms, limit)
+
+
+async def full(session: SqlSession, most: int) -> list[str]:
+    """Return active subscriptions with more waiting deliveries."""
+    return await session.column(FULL, most)
 
 
 async def event_position(session: SqlSession) -> int | None:
@@ -267,6 +283,10 @@ class SqlSubscriptions(SqlChangelog):
     async def expired_subscriptions(self, now_ms: int, limit: int) -> list[str]:
         """Return the ids of active subscriptions that have expired."""
         return await self._read(expired, now_ms, limit)
+
+    async def full_subscriptions(self, most: int) -> list[str]:
+        """Return the ids of active subscriptions with more waiting deliveries."""
+        return await self._read(full, most)
 
     async def event_position(self) -> int | None:
         """Return up to which change events are runs; None: nobody ever subscribed to changes."""

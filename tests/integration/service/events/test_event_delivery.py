@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -162,6 +163,8 @@ async def test_what_is_not_signed_old_or_of_another_subscription_is_refused(worl
     challenge = {"type": "verification", "challenge": "c"}
     assert (await post(to, challenge, "msg_1", secret=b"x" * 32))[0] == 401
     assert await post(to, challenge, "msg_1") == (200, '{"challenge":"c"}')
+    renewed = replace(to, id="sub_new")  # the server gives a new id when it is asked again
+    assert await post(renewed, challenge, "msg_2") == (200, '{"challenge":"c"}')
     other = to.url.rpartition("/")[0] + "/01890000-0000-7000-8000-000000000000"
     assert (await post(Subscription("", other, to.secret, None, {}), challenge, "msg_1"))[0] == 410
     assert not await world.runs()
