@@ -17,6 +17,8 @@ from markupsafe import Markup, escape
 
 #: A longer text is shown as it is.
 LONGEST: Final = 100_000
+#: So is one whose tables may have more cells: those that are missing in a row are filled up.
+_CELLS: Final = 10_000
 _SCHEMES: Final = frozenset({"http", "https", "mailto"})
 _LINK: Final[Mapping[str, str | int | float]] = {"rel": "noopener noreferrer nofollow"}
 
@@ -46,7 +48,7 @@ def markdown(text: str) -> Markup:
     Markup('<p class="md-heading">Hello <em>you</em></p>\\n<p>&lt;b&gt;<a href="https://a.example"
     rel="noopener noreferrer nofollow">a</a> [b](javascript:alert(1))</p>\\n')
     """
-    if len(text) > LONGEST:
+    if len(text) > LONGEST or _count_cells(text) > _CELLS:
         return Markup('<p class="pre-line">{}</p>').format(text)
     try:
         tokens = _PARSER.parse(text)
@@ -54,6 +56,12 @@ def markdown(text: str) -> Markup:
         return Markup(_PARSER.renderer.render(tokens, _PARSER.options, {}))
     except (RecursionError, ValueError):
         return Markup('<p class="pre-line">{}</p>').format(escape(text))
+
+
+def _count_cells(text: str) -> int:
+    """Return how many cells the tables of a text have at most."""
+    lines = text.split("\n")
+    return len(lines) * max(line.count("|") for line in lines)
 
 
 def _restrict(tokens: Sequence[Token]) -> None:

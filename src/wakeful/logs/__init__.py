@@ -63,6 +63,10 @@ class EventLogger:
         """Return a logger whose events have these fields too."""
         return EventLogger(self._logger, {**self._fields, **fields})
 
+    def new(self, /, **fields: object) -> EventLogger:
+        """Return a logger whose events have these fields only."""
+        return EventLogger(self._logger, fields)
+
     def unbind(self, *names: str) -> EventLogger:
         """Return a logger whose events have these fields no more."""
         return EventLogger(self._logger, {key: self._fields[key] for key in self._fields if key not in names})
@@ -91,6 +95,9 @@ class EventLogger:
         """Write an error that ends the process."""
         self._write(logging.CRITICAL, event, args, fields)
 
+    #: The other names that loggers of Python have.
+    warn, fatal, try_unbind = warning, critical, unbind
+
     def log(self, level: int, event: str = "", /, *args: object, **fields: object) -> None:
         """Write an event at a level of the standard library."""
         self._write(level, event, args, fields)
@@ -108,7 +115,7 @@ class EventLogger:
             given["positional_args"] = args
         exc_info: Any = given.pop("exc_info", None) or False
         stack_info = bool(given.pop("stack_info", False))
-        record = LogEvent(event or str(named), redact_fields(given))
+        record = LogEvent(str(event or named), redact_fields(given))
         self._logger.log(level, record, exc_info=exc_info, stack_info=stack_info, stacklevel=3)
 
 

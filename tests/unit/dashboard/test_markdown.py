@@ -61,3 +61,11 @@ def test_no_text_makes_more_than_formatted_text_and_safe_links(text: str) -> Non
 def test_a_deep_or_long_text_is_shown_as_it_is() -> None:
     for text in ("> " * 5_000 + "x", "[" * 5_000, "*" * 20_001, "<b>" * LONGEST):
         assert "<b>" not in markdown(text)
+
+
+def test_a_short_text_does_not_become_a_large_table():
+    """It took a second of the server's time, for each message of a page."""
+    columns = 500
+    wide = f"|{'a|' * columns}\n|{'-|' * columns}\n" + "x\n" * 1000
+    assert len(markdown(wide)) < 2 * len(wide)
+    assert "<table>" in markdown("|a|b|\n|-|-|\n" + "|1|2|\n" * 500)

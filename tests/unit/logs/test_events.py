@@ -99,3 +99,22 @@ def test_an_event_below_the_level_costs_no_redaction(lines: io.StringIO, monkeyp
     monkeypatch.setattr("wakeful.logs.redact_fields", None)
     get_logger("wakeful.tests").debug("seen", payload="text")
     assert lines.getvalue() == ""
+
+
+def test_loggers_have_the_other_names_of_their_methods(lines: io.StringIO):
+    log = get_logger("wakeful.tests").bind(job="a")
+    log.warn("one")
+    log.fatal("two")
+    log.new(run_id="r").warn("three")
+    log.try_unbind("job", "agent").warn("four")
+    assert lines.getvalue().splitlines() == [
+        "WARNING event=one job=a",
+        "CRITICAL event=two job=a",
+        "WARNING event=three run_id=r",
+        "WARNING event=four",
+    ]
+
+
+def test_the_name_of_an_event_is_a_text(lines: io.StringIO):
+    get_logger("wakeful.tests").warning(ValueError("no luck"))  # type: ignore[arg-type]
+    assert lines.getvalue() == 'WARNING event="no luck"\n'
