@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 
+import pytest
+
 from tests.support.factories import MINUTE, NOW
+from wakeful.errors import PermissionDenied
 from wakeful.store.accounts import KeyRow
 from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
@@ -80,6 +83,26 @@ async def test_a_removed_person_has_no_session_and_no_key_but_a_name(store: Stor
     assert len(await store.audit("default")) == 1
     await store.sign_in_person(ada, _session(9, ada))
     assert await store.person("ada") == ada
+
+
+async def test_a_person_who_was_removed_or_is_at_this_moment_adds_no_key(store: Store) -> None:
+    ada = _person()
+    await store.sign_in_person(ada, _session(0, ada))
+
+    async def add(number: int) -> None:
+        key = KeyRow(f"k{number}", None, "k", "admin", None, _hash(number), NOW, ada.actor, None, None, None)
+        await store.add_key(key)
+
+    await add(0)
+    await asyncio.gather(
+        *map(add, range(1, 6)), store.remove_person("ada", NOW + 5), *map(add, range(6, 11)),
+        return_exceptions=True,
+    )  # fmt: skip
+    with pytest.raises(PermissionDenied):
+        await add(11)
+    assert {row.revoked_ms for row in await store.keys(None)} == {NOW + 5}
+    await store.sign_in_person(ada, _session(1, ada))
+    await add(12)
 
 
 async def test_a_person_who_signs_in_while_being_removed_is_there_or_has_no_session(store: Store) -> None:

@@ -359,6 +359,7 @@ async def _admin_cases() -> AsyncIterator[tuple[str, Statement, list[object]]]:
         "EXPIRE_SUBSCRIPTIONS": ["key:1", NOW],
         "KEY_NAMES": [[f"key-{number}" for number in range(BATCH)]],
         "ADD_KEY": ["new", None, "", "admin", None, b"new", NOW, "", None, None, None, None],
+        "HOLD_PERSON": ["7"],
         "KEY_BY_HASH": [b"hash-77"],
         "KEYS": ["ws-7"],
         "GLOBAL_KEYS": [],

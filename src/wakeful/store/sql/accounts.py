@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from wakeful.errors import AlreadyExists, FailedPrecondition
+from wakeful.errors import AlreadyExists, FailedPrecondition, PermissionDenied
 from wakeful.store.accounts import AgentRow, KeyChange, KeyRow, WorkspaceRow
 from wakeful.store.internal_jobs import IN_SQL, WORKSPACE_AGENT
 from wakeful.store.sql.driver import Duplicate, Row, SqlSession
@@ -101,6 +101,8 @@ KEY_COLUMNS: Final = (
 )
 ADD_KEY: Final = f"""
     INSERT INTO keys ({KEY_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"""
+#: the primary key of people. A transaction that removes the person waits, and then sees the key
+HOLD_PERSON: Final = "SELECT removed_at FROM people WHERE id = $1 FOR SHARE"
 #: keys_hash
 KEY_BY_HASH: Final = f"SELECT {KEY_COLUMNS} FROM keys WHERE hash = $1"
 #: the primary key, once for each
@@ -268,7 +270,10 @@ def agent_row(row: Row) -> AgentRow:
 
 
 async def add_key(session: SqlSession, row: KeyRow) -> None:
-    """Add a key, and its agent if there is none."""
+    """Add a key, and its agent if there is none. A person who was removed adds none."""
+    kind, _, person_id = row.created_by.partition(":")
+    if kind == "person" and row.client is None and await session.value(HOLD_PERSON, person_id) is not None:
+        raise PermissionDenied("you were removed from this installation; sign in again")
     if row.workspace is not None and row.agent is not None:
         await add_agent(session, row.workspace, row.agent, row.created_ms)
     try:
