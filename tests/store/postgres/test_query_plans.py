@@ -486,6 +486,8 @@ async def _budget_cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[obje
         "ADD_BLOCK": [1, "ws-1", "agent-1", "", "tokensPerDay", 5.0],
         "DELETE_BLOCK": [1, "ws-1", "agent-1", "", "tokensPerDay"],
         "MISSED": [NOW, runs],
+        "RUNS_WAIT": [NOW, runs],
+        "JOBS_WAIT": [NOW, jobs],
         "CAP_REACHED": [NOW, "ws-1", "agent-1", "", "{}"],
         "EVENTS": [200],
         "DROP_EVENTS": [[1, 2, 3]],
