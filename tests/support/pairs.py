@@ -602,8 +602,9 @@ class Turns:
     """Lets one store call happen at a time, of the task whose turn it is."""
 
     def __init__(self) -> None:
-        #: the store calls that wait, by task: the name of the method, and its turn
-        self._waiting: dict[int, tuple[str, asyncio.Future[None]]] = {}
+        #: the store calls that wait, by task: the names of the methods, and their turns. A task has several
+        #: if it has started others, such as one that fills a cache
+        self._waiting: dict[int, list[tuple[str, asyncio.Future[None]]]] = {}
         self._arrived = asyncio.Event()
 
     def of(self, store: Store) -> Store:
@@ -632,8 +633,12 @@ class Turns:
                 continue
             chosen = rng.choice(live)
             if held_up is not None and len(live) > 1:
-                chosen = 1 - held_up if self._waiting[held_up][0].startswith(_WRITES) else held_up
-            self._waiting.pop(chosen)[1].set_result(None)
+                chosen = 1 - held_up if self._waiting[held_up][0][0].startswith(_WRITES) else held_up
+            _, turn = self._waiting[chosen].pop(0)
+            if not self._waiting[chosen]:
+                del self._waiting[chosen]
+            if not turn.done():  # cancelled meanwhile
+                turn.set_result(None)
         return [task.result() for task in tasks]
 
     async def wait(self, method: str) -> None:
@@ -641,7 +646,7 @@ class Turns:
         caller = _CALLER.get()
         if caller is not None:
             turn = asyncio.get_running_loop().create_future()
-            self._waiting[caller] = method, turn
+            self._waiting.setdefault(caller, []).append((method, turn))
             self._arrived.set()
             await turn
 
