@@ -17,7 +17,7 @@ from wakeful.api.http.schemas.parts import SLUG
 _RUN = f"{HOME}/runs/01980000-0000-7000-8000-000000000000"
 _WORKFLOW = {"workflowId": "w", "version": 1}
 #: Fields with validation beyond their bounds, such as instants and addresses.
-_JUDGED = {"schedule", "cron", "startAt", "endAt", "expiresAt", "webhookUrl", "after"}
+_JUDGED = {"schedule", "cron", "startAt", "endAt", "expiresAt", "webhookUrl", "after", "on"}
 
 #: Parameters that are one of a few words, which the service checks.
 _WORDS = {"state", "creator", "schedule", "sort"}

@@ -33,6 +33,8 @@ _KNOWN = {
     "channel": "ops",
     "source": "01890000-0000-7000-8000-000000000000",
     "item_id": "approval-01890000",
+    "subscription_id": "sub_" + "0" * 32,
+    "person_id": "01890000-0000-7000-8000-000000000000",
 }
 _IDS = {
     "getHealth", "getReadiness", "getMetrics", "listWorkspaces", "getWorkspace", "putWorkspace",

@@ -187,6 +187,7 @@ _WITHOUT_KEY = {
     "/agents/{agent}/jobs/test-target": "changes nothing here",
     "/agents/{agent}/jobs/snippets": "changes nothing",
     "/channels/{channel}/test": "changes nothing here",
+    "/hooks/events/{source}": "has the key of its event",
     "/api/sign-in-links": "belongs to no workspace; a link that nobody opens expires in five minutes",
 }
 

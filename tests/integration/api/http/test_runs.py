@@ -264,9 +264,9 @@ async def test_the_event_loop_has_its_turn_between_the_large_items_of_a_list(
         function = getattr(resolve_name(owner), name)
         found = seen.setdefault(place, Counter())
 
-        def called(*given: Any) -> Any:
+        def called(*given: Any, **named: Any) -> Any:
             found[turns] += 1
-            return function(*given)
+            return function(*given, **named)
 
         monkeypatch.setattr(resolve_name(owner), name, called)
 

@@ -211,6 +211,9 @@ _CREATE: dict[str, Callable[[Server], str]] = {
     "token": _token,
     "incident_id": _incident,
     "source": lambda server: "01890000-0000-7000-8000-000000000000",
+    "item_id": lambda server: "approval:01890000-0000-7000-8000-000000000000",
+    "subscription_id": lambda server: "sub_" + "0" * 32,
+    "person_id": lambda server: "01890000-0000-7000-8000-000000000000",
 }
 
 

@@ -262,7 +262,7 @@ async def test_a_waiting_run_of_any_trigger_does_not_start_when_a_cap_is_reached
             run = await over(app, made.id)
             ends[trigger] = run.state, run.reason
     skipped = dict.fromkeys(("schedule", "chain", "heartbeat", "backfill"), ("skipped", "budget"))
-    failed = dict.fromkeys(("user", "agent", "signal", "replay", "hook"), ("failed", "budget"))
+    failed = dict.fromkeys(("user", "agent", "signal", "replay", "hook", "event"), ("failed", "budget"))
     assert ends == {**skipped, **failed, "alert": ("succeeded", None)}
     assert len(calls) == 2
 
