@@ -252,7 +252,7 @@ def _launches(journal: Journal, records: Records) -> list[str]:
         holds = _holds(stands.get(run.id), launch)
         if (run.id, launch.attempt, launch.worker) not in claimed:
             complaints.append(f"{what} was launched by {launch.worker[-4:]}, who never held it")
-        elif not holds and not journal.slow and not _stopped_elsewhere(stands[run.id], journal):
+        elif not holds and not journal.slow and not _changed_elsewhere(run, stands[run.id], journal):
             complaints.append(f"{what} was launched by {launch.worker[-4:]}, who did not hold it any more")
         if run.serial and holds:
             for other in earlier[run.job_id]:
@@ -278,9 +278,15 @@ def _launches(journal: Journal, records: Records) -> list[str]:
     return complaints
 
 
-def _stopped_elsewhere(stand: Step, journal: Journal) -> bool:
-    """Another process may cancel a tick recorded ahead; its worker learns of it one heartbeat later."""
-    return stand.state == "cancelled" and journal.lead_ms > 0
+def _changed_elsewhere(run: Run, stand: Step, journal: Journal) -> bool:
+    """Another process may cancel or release a tick recorded ahead; its worker learns of it one heartbeat later.
+
+    A released tick is still due at its instant. One that must not start twice is not released.
+    """
+    if not journal.lead_ms:
+        return False
+    released = stand.was == "running" and stand.state == "retrying" and stand.due_ms == run.fire_ms
+    return stand.state == "cancelled" or (released and _rules(journal, run).on_lost != "fail")
 
 
 def _holds(stand: Step | None, launch: Launched) -> bool:
