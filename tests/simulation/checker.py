@@ -279,7 +279,7 @@ def _launches(journal: Journal, records: Records) -> list[str]:
 
 
 def _changed_elsewhere(run: Run, stand: Step, journal: Journal) -> bool:
-    """Another process may cancel or release a tick recorded ahead; its worker learns of it one heartbeat later.
+    """Another process may cancel or release a tick recorded ahead; its worker learns of it at a heartbeat.
 
     A released tick is still due at its instant. One that must not start twice is not released.
     """
