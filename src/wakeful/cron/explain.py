@@ -8,6 +8,7 @@ the hour evenly; values without a short form are listed. DST changes are not des
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import date, timedelta
 from itertools import pairwise
 from typing import Final
 
@@ -20,6 +21,9 @@ MONTHS: Final = (
 )
 WEEKDAYS: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 NTH: Final = ("first", "second", "third", "fourth", "fifth")
+_EPOCH: Final = date(1970, 1, 1)
+#: A cycle of days or weeks is counted from its first one from this day on.
+_COUNTED_FROM: Final = (date(2026, 1, 1) - _EPOCH).days
 _FEW_TIMES: Final = 6  # more are described as a rule, if there is one
 _FEW_WINDOWS: Final = 3
 _LONG: Final = 3  # from this many neighbours on: "first through last"
@@ -179,6 +183,10 @@ def _minutes_of_day(expression: Expression) -> list[int]:
 def _days(expression: Expression) -> str:
     """Return both day fields as one phrase; empty if every day matches."""
     days, weekdays = expression.days, expression.weekdays
+    if cycle := expression.cycle:
+        first = _EPOCH + timedelta(days=cycle.first_day(_COUNTED_FROM))
+        every = f"every {_count(cycle.length, 'day' if cycle.unit == 1 else 'week')} counted from {first}"
+        return every if cycle.unit == 1 else f"{_weekdays(weekdays)} of {every}"
     every_date, every_weekday = len(days.values()) == 31, len(weekdays.values()) == 7
     both = days.starred or weekdays.starred
     if (every_date and every_weekday) or (not both and (every_date or every_weekday)):

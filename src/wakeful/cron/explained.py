@@ -6,6 +6,7 @@ The parts of a sentence are read loosely into fields that it may mean. An expres
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Iterable, Iterator
 from itertools import product
@@ -28,6 +29,7 @@ _SENTENCE: Final = re.compile(
 _PAST: Final = re.compile(r"[Aa]t (?:(\d+) minutes?)?(?: and )?(?:(\d+) seconds?)? past (?:every|the) hour")
 _EVERY: Final = re.compile(r"Every (?:(\d+) )?(hour|minute|second)")
 _YEARS: Final = re.compile(r"every (\d+)\w+ year from (\d+) through (\d+)")
+_CYCLE: Final = re.compile(r"(?:(.+) of )?every (\d+) (day|week)s counted from (\d{4}-\d\d-\d\d)")
 #: The items of the day fields, in the order of the sentence.
 _DATE: Final = re.compile(
     r"every (\d+) days|on the (\d+\w\w(?:(?: through |, | and )\d+\w\w)*)|(on the last day)"
@@ -148,6 +150,10 @@ def _season(text: str) -> tuple[str, str]:
 
 def _days(text: str) -> Iterator[tuple[str, str]]:
     """Yield the day fields that the days can mean; both apply if one begins with a star."""
+    if (cycle := _CYCLE.fullmatch(text)) is not None:
+        found = day_fields(cycle[3], int(cycle[2]), cycle[4], _weekdays(cycle[1] or "") or "*")
+        yield from [found] if found else []
+        return
     dates, both, weekdays = text.partition(", but only ")
     if not both:
         dates, _, weekdays = text.partition(" or ")
@@ -157,6 +163,21 @@ def _days(text: str) -> Iterator[tuple[str, str]]:
         yield f"*/{stepped[1]}" if stepped else f"*/31,{date}", weekday
         yield date, f"*/7,{weekday}"
     yield date or "*", weekday or "*"
+
+
+def day_fields(unit: str, number: int, day: str, weekdays: str = "*") -> tuple[str, str] | None:
+    """Return the day fields of every so many days or weeks, counted from a day; None if that is no date.
+
+    >>> day_fields("week", 2, "2026-11-30", "1")
+    ('*', '1%2')
+    """
+    try:
+        since = (datetime.date.fromisoformat(day) - datetime.date(1970, 1, 1)).days
+    except ValueError:
+        return None
+    offset = (since if unit == "day" else (since + 3) // 7) % number
+    cycle = f"%{number}+{offset}" if offset else f"%{number}"
+    return (f"*{cycle}", "*") if unit == "day" else ("*", f"{weekdays}{cycle}")
 
 
 def _dates(text: str) -> str:

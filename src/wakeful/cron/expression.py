@@ -19,6 +19,7 @@ from wakeful.cron.fields import (
     SECOND,
     YEAR,
     CronField,
+    Cycle,
     LastDay,
     LastOf,
     LastWeekday,
@@ -66,9 +67,15 @@ class Expression:
         """Whether the expression has a seconds field."""
         return self.text.count(" ") > 4
 
+    @property
+    def cycle(self) -> Cycle | None:
+        """The days or weeks to which it is limited. They depend on more than the month."""
+        return self.days.cycle or self.weekdays.cycle
+
     def days_in(self, first_weekday: int, length: int) -> int:
         """Return the matching days (bit n for the n-th) of a month with this first weekday and length.
 
+        `cycle` limits them further.
         Day-of-month and day-of-week are OR, unless one of them starts with `*`, as in Debian's cron.
         """
         by_date = self.days.bits
@@ -110,6 +117,8 @@ def parse(text: str) -> Expression:
         for kind, part in zip((MINUTE, HOUR, DAY_OF_MONTH, MONTH, DAY_OF_WEEK), parts, strict=True)
     )
     expression = Expression(written.upper(), second, minute, hour, day, month, weekday, year)
+    if expression.cycle:
+        _check_cycle(expression)
     if not _can_fire(expression):
         fields = [field for field in (day, month, weekday, year) if field and not field.any]
         raise InvalidSchedule(
@@ -117,6 +126,16 @@ def parse(text: str) -> Expression:
             + " with ".join(f"{field.kind.name} '{field.text}'" for field in fields)
         )
     return expression
+
+
+def _check_cycle(expression: Expression) -> None:
+    """Refuse other limits of the days beside `%`, with which it might never fire."""
+    fields = (expression.days, expression.months, expression.weekdays, expression.years)
+    for field in fields:
+        if field and not field.any and not field.cycle:
+            field.kind.refuse(field.text, "write '*' beside a day field with '%'")
+    if expression.days.cycle and expression.weekdays.cycle:
+        expression.weekdays.kind.refuse(expression.weekdays.text, "only one of the day fields can have '%'")
 
 
 def _macro(text: str) -> str:

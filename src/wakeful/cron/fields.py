@@ -1,7 +1,8 @@
 """The fields of a cron expression: their ranges, and how they are parsed.
 
 A field is a list of items. Most items are spans of plain values; the day fields also have days that
-depend on the month (`L`, `15W`, `5L`, `MON#2`). Every error names the field, the text and what is expected.
+depend on the month (`L`, `15W`, `5L`, `MON#2`), and can be every n-th day or week (`*%2`, `MON%2`). Every
+error names the field, the text and what is expected.
 """
 
 from __future__ import annotations
@@ -58,6 +59,32 @@ class NthOf:
     nth: int
 
 
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """`%2` behind a day field: every second day, or week from Monday, since 1970. `%2+1`: the others."""
+
+    #: days: 1 or 7
+    unit: int
+    length: int
+    offset: int = 0
+
+    def matching_days(self, first: int, size: int) -> int:
+        """Return which of `size` days match, as bits; `first` counts from 1970-01-01.
+
+        >>> bin(Cycle(1, 3).matching_days(3, 7)), bin(Cycle(7, 2).matching_days(4, 14))
+        ('0b1001001', '0b11111110000000')
+        """
+        step, block, bits = self.unit * self.length, (1 << self.unit) - 1, 0
+        for at in range((self.first_day(first) - first) - step, size, step):
+            bits |= block << at if at >= 0 else block >> -at
+        return bits & (1 << size) - 1
+
+    def first_day(self, day: int) -> int:
+        """Return the first day of the first matching day or week that starts on this day or later."""
+        start = self.offset * self.unit - (3 if self.unit == 7 else 0)  # 1970-01-01 was a Thursday
+        return day + (start - day) % (self.unit * self.length)
+
+
 Special = LastDay | LastWeekday | NearestWeekday | LastOf | NthOf
 Item = Span | Special
 
@@ -78,17 +105,33 @@ class CronFieldKind:
         if "?" in text and (not self.day or text != "?"):
             where = "stands alone there" if self.day else "belongs in the two day fields only; use '*'"
             self.refuse(text, f"'?' {where}")
-        items = tuple(self._item(part, text) for part in text.split(","))
+        days, percent, every = text.partition("%") if self.day else (text, "", "")
+        cycle = self._cycle(text, every) if percent else None
+        items = tuple(self._item(part, text) for part in days.split(","))
         bits = 0
         for item in items:
             if isinstance(item, Span):
                 bits |= self._bits(item)
         specials = tuple(item for item in items if not isinstance(item, Span))
-        return CronField(self, text.upper(), items, specials, bits, text[0] in "*?")
+        if cycle and (specials or (self is DAY_OF_MONTH and days != "*")):
+            before = "'*'" if self is DAY_OF_MONTH else "'*' or weekdays, as in 'MON,THU%2'"
+            self.refuse(text, f"before '%' comes {before}")
+        return CronField(self, text.upper(), items, specials, bits, text[0] in "*?", cycle)
 
     def refuse(self, text: str, why: str) -> NoReturn:
         """Raise InvalidSchedule with the field's name and text."""
         raise InvalidSchedule(f"{self.name}: '{text}': {why}")
+
+    def _cycle(self, text: str, every: str) -> Cycle:
+        length, plus, offset = every.partition("+")
+        unit, most = (1, 366) if self is DAY_OF_MONTH else (7, 52)
+        if not _is_number(length) or not 2 <= int(length) <= most:
+            self.refuse(
+                text, f"after '%' comes 2 to {most}: '%2' is every second {'week' if unit == 7 else 'day'}"
+            )
+        if plus and not (_is_number(offset) and int(offset) < int(length)):
+            self.refuse(text, f"after '+' comes 0 to {int(length) - 1}: which of {length} it is")
+        return Cycle(unit, int(length), int(offset or 0))
 
     def _item(self, part: str, whole: str) -> Item:
         if not part:
@@ -203,6 +246,8 @@ class CronField:
     specials: tuple[Special, ...]
     bits: int
     starred: bool
+    #: the days or weeks to which it is limited
+    cycle: Cycle | None = None
 
     @property
     def any(self) -> bool:

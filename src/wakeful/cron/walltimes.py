@@ -105,7 +105,8 @@ class Dates:
         days = self._shapes[shape]
         if days is None:
             days = self._shapes[shape] = self._compute(shape)
-        return days
+        cycle = self._expression.cycle
+        return days & cycle.matching_days(_NEW_YEAR[year], 366) if cycle else days
 
     def _compute(self, shape: int) -> int:
         first_weekday, leap = divmod(shape, 2)

@@ -200,6 +200,10 @@ def read_cron(text: str) -> CronRule:
     expression = parse(text)
     if expression.has_seconds:
         raise InvalidArgument("an excluded cron expression has five fields: it excludes whole minutes")
+    if expression.cycle:
+        raise InvalidArgument(
+            "an excluded cron expression has no '%': exclude weekdays, dates or days of the month"
+        )
     return CronRule(expression)
 
 

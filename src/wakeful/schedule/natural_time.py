@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, NamedTuple
 
-from wakeful.cron.explained import parse_explanation
+from wakeful.cron.explained import day_fields, parse_explanation
 from wakeful.cron.zone import zone
 from wakeful.errors import InvalidArgument, InvalidSchedule
 from wakeful.schedule.phrase_words import (
@@ -50,7 +50,8 @@ _PART: Final = re.compile(r"(.*?) ?(?:in the )?\b(morning|afternoon|evening|nigh
 #: Days or weeks that are counted: "every other day at 9", "every 2 weeks on monday at 9".
 _SPACED: Final = re.compile(
     r"every (?P<number>other|second|[0-9]{1,2}|two|three|four|five|six|ten) (?P<unit>day|week|[a-z]+day)s?"
-    rf"(?: on (?P<day>[a-z]+))?(?: (?:at )?(?P<times>{_ONE_TIME}))?"
+    rf"(?: on (?P<days>[a-z]+(?: and (?:on )?[a-z]+)*))?(?: (?:at )?{_TIMES})?"
+    r"(?: (?:from|since|starting|counted from) (?:on )?(?P<since>[0-9]{4}-[0-9]{2}-[0-9]{2}))?"
 )
 _DATE: Final = re.compile(
     r"(?:on )?(?:the )?(?:(?P<day>[0-9]{1,2})(?:st|nd|rd|th)? (?:of )?(?P<month>[a-z]+)"
@@ -144,8 +145,8 @@ def _parse_words(text: str, whole: str, now_ms: int, tz: str) -> Document | None
     words = _normal(text)
     now = (_EPOCH + timedelta(milliseconds=now_ms)).astimezone(zone(tz).tzinfo).replace(tzinfo=None)
     phrase = _Phrase(whole, tz, now, now_ms)
-    if (spaced := _SPACED.fullmatch(words)) is not None:
-        _refuse_spaced(spaced, phrase)
+    if (match := _SPACED.fullmatch(words)) is not None and (spaced := _spaced(match, phrase)) is not None:
+        return spaced
     if (relative := _relative(words, phrase)) is not None:
         return relative
     for pattern in (_AT_END, _AT_START):
@@ -170,22 +171,33 @@ def _normal(text: str) -> str:
     return words.replace("each ", "every ")
 
 
-def _refuse_spaced(match: re.Match[str], phrase: _Phrase) -> None:
-    """Refuse "every other day at 9": no form of a schedule counts days or weeks across months."""
-    unit, time_of_day = match["unit"], match["times"] or "9:00"
-    on = match["day"] or ("" if unit in ("day", "week") else unit)
-    if match["times"] is None and not on:
-        return  # an interval
-    number = {**NUMBERS, "other": "2", "second": "2"}.get(match["number"], match["number"])
+def _spaced(match: re.Match[str], phrase: _Phrase) -> Document | None:
+    """Return the schedule of "every other day at 9", "every 2 weeks on monday at 9"; None for an interval.
+
+    The days are counted from 1970, or from the given day: the same words are always the same schedule.
+    """
+    number = int({**NUMBERS, "other": "2", "second": "2"}.get(match["number"], match["number"]))
+    unit, given = match["unit"], match["days"]
     if unit not in ("day", "week"):
-        number, unit = str(int(number) * 7), "day"
-    first = _parse_words(f"{on} at {time_of_day}".strip(), phrase.text, phrase.now_ms, phrase.tz) or {}
-    start = f" with startAt '{first['at']}'" if "at" in first else ""
-    raise InvalidSchedule(
-        f"'{phrase.text}' counts {unit}s across months, which no form of a schedule says exactly; the "
-        f"closest are 'every {number} {unit}s'{start} (an interval: it does not follow summer time) and "
-        f"'every {on or 'day'} at {time_of_day}'"
-    )
+        unit, given = "week", unit
+    weekdays, _ = _days(given or "")
+    if number < 2 or (given and not weekdays) or (unit == "day" and given):
+        return None
+    if unit == "week" and not given and (match["times"] or match["since"]):
+        example = f"every {number} weeks on monday at {match['times'] or '9:00'}"
+        raise InvalidSchedule(f"'{phrase.text}' names no day of the week; write one, such as '{example}'")
+    if match["times"] is None:
+        if not given and not match["since"]:
+            return None
+        example = f"every {number} {unit}s{f' on {given}' if given else ''} at 9:00"
+        raise InvalidSchedule(f"'{phrase.text}' has no time of day; write one, such as '{example}'")
+    clocks = [_clock(one, None) for one in re.split(r" and (?:at )?", match["times"])]
+    of_week = _weekday_fields({(day + 1) % 7 for day in weekdays}).rpartition(" ")[2]
+    fields = day_fields(unit, number, match["since"] or "1970-01-01", of_week)
+    if None in clocks or fields is None:
+        return None
+    clock = _minutes_and_hours([each for each in clocks if each is not None], phrase)
+    return {"kind": "cron", "expr": f"{clock} {fields[0]} * {fields[1]}", "tz": phrase.tz}
 
 
 # Relative times and intervals

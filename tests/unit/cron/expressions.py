@@ -90,8 +90,18 @@ def month(random: Random) -> str:
     return numbers(random, 1, 12, names=MONTH_NAMES)
 
 
+def cycle(random: Random) -> str:
+    """Every so many-th day or week."""
+    length = random.choice([2, 3, 7, random.randint(2, 52)])
+    offset = random.choice(["", f"+{random.randint(0, length - 1)}"])
+    weekdays = random.choice(["*", "MON", "0", "7,3", "FRI-MON", "1-5/2"])
+    return random.choice([f"*%{length}{offset} * *", f"* * {weekdays}%{length}{offset}"])
+
+
 def day_fields(random: Random) -> str:
     """Day of month, month and day of week, in which there is at least one day."""
+    if random.randint(1, 10) == 1:
+        return cycle(random)
     while True:
         fields = f"{day_of_month(random)} {month(random)} {day_of_week(random)}"
         if has_a_day(f"0 0 {fields}"):

@@ -90,6 +90,13 @@ def nearest_working_day(year: int, month: int, aim: int) -> int:
     return min(working_days(year, month), key=lambda day: abs(day - aim))
 
 
+def in_cycle(field_text: str, count: int) -> bool:
+    """Is this day or week, counted since 1970, one of those that `%2+1` behind a field names?"""
+    _, percent, cycle = field_text.partition("%")
+    length, _, offset = cycle.partition("+")
+    return not percent or count % int(length) == int(offset or 0)
+
+
 def day_of_month_matches(field_text: str, day: date) -> bool:
     last = days_in(day.year, day.month)
     for item in field_text.split(","):
@@ -157,8 +164,13 @@ class Expression:
     def looks_right(self, day: date) -> bool:
         if day.month not in self.months or day.year not in self.years:
             return False
-        in_month = day_of_month_matches(self.day_of_month, day)
-        in_week = day_of_week_matches(self.day_of_week, day)
+        monday = day - timedelta(days=day.weekday())
+        if not in_cycle(self.day_of_month, (day - date(1970, 1, 1)).days) or not in_cycle(
+            self.day_of_week, (monday - date(1969, 12, 29)).days // 7
+        ):
+            return False
+        in_month = day_of_month_matches(self.day_of_month.partition("%")[0], day)
+        in_week = day_of_week_matches(self.day_of_week.partition("%")[0], day)
         if self.day_of_month[0] in "*?" or self.day_of_week[0] in "*?":
             return in_month and in_week
         return in_month or in_week
