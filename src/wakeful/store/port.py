@@ -2,7 +2,8 @@
 
 Each method names a kind of transaction and an operation, and the driver of the database runs it. Its
 docstring is the contract. The methods are in the classes of `sql/`, with the operations that both databases
-share; `sql/operations.py` lists those that each database implements.
+share: `reads(operation)` and `writes(operation)` are methods with its parameters and docstring.
+`sql/operations.py` lists those that each database implements.
 
 A column `x_ms` of a row is an instant; the database has its own type for it and the name `x_at`. The tables:
 

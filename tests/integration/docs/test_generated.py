@@ -115,13 +115,13 @@ class Notes:
 class Quota:""",
     ),
     "store/sql/admin.py": (
-        "    async def quotas(self, workspace",
+        "    async def set_quota(",
         """    async def notes(self, ids=None):
         statement = "SELECT id, text, created_at FROM notes"
         rows = await self._read(lambda session: session.rows(statement))
         return [tuple(row) for row in rows if ids is None or row[0] in ids]
 
-    async def quotas(self, workspace""",
+    async def set_quota(""",
     ),
     "service/admin/limits.py": (
         "class QuotaService:\n",

@@ -149,7 +149,8 @@ async def workspaces(session: SqlSession) -> list[WorkspaceRow]:
 
 
 async def workspaces_named(session: SqlSession, prefix: str, limit: int) -> list[WorkspaceRow]:
-    """Return the workspaces whose names begin like this. `~` comes after all characters of a name."""
+    """Return the workspaces whose names begin like this, by name."""
+    # `~` comes after all characters of a name.
     return [WorkspaceRow(*row) for row in await session.rows(WORKSPACES_NAMED, prefix, f"{prefix}~", limit)]
 
 
@@ -169,14 +170,14 @@ async def agents(session: SqlSession, workspace: str) -> list[AgentRow]:
 
 
 async def evolving_agents(session: SqlSession) -> list[tuple[str, str, bool]]:
-    """Return the agents whose jobs are analyzed, in all workspaces."""
+    """Return the agents (workspace, name, active) whose `evolution` is on, in all workspaces."""
     return [
         (workspace, name, bool(active)) for workspace, name, active in await session.rows(EVOLVING_AGENTS)
     ]
 
 
 async def agents_with_internal_jobs(session: SqlSession) -> list[tuple[str, str]]:
-    """Return the agents that have internal jobs, or should have some."""
+    """Return the agents (workspace, name) that have internal jobs, or whose documents require them."""
     return [(workspace, name) for workspace, name in await session.rows(WITH_INTERNAL_JOBS)]
 
 
@@ -283,25 +284,25 @@ async def add_key(session: SqlSession, row: KeyRow) -> None:
 
 
 async def key_by_hash(session: SqlSession, hash: bytes) -> KeyRow | None:
-    """Return the key with that hash."""
+    """Return the key with that hash, expired and revoked ones included."""
     row = await session.row(KEY_BY_HASH, hash)
     return None if row is None else KeyRow(*row)
 
 
 async def key_names(session: SqlSession, ids: Sequence[str]) -> dict[str, str]:
-    """Return the names of these keys by id, revoked ones included."""
+    """Return the names of these keys by id, expired and revoked ones included."""
     rows = await session.rows(KEY_NAMES, ids)
     return {row[0]: row[1] for row in rows}
 
 
 async def keys(session: SqlSession, workspace: str | None) -> list[KeyRow]:
-    """Return the keys of a workspace, or all keys, oldest first."""
+    """Return the keys of a workspace, oldest first; None: all keys."""
     rows = await (session.rows(ALL_KEYS) if workspace is None else session.rows(KEYS, workspace))
     return [KeyRow(*row) for row in rows]
 
 
 async def global_keys(session: SqlSession) -> list[KeyRow]:
-    """Return the keys for all workspaces."""
+    """Return the keys that belong to no workspace, oldest first."""
     return [KeyRow(*row) for row in await session.rows(GLOBAL_KEYS)]
 
 
@@ -331,6 +332,6 @@ async def change_keys(
 
 
 async def touch_keys(session: SqlSession, used: Sequence[tuple[str, int]]) -> None:
-    """Record when keys were last used."""
+    """Record when keys were last used: (id, instant). An instant before the stored one is ignored."""
     newest = dict(sorted(used, key=lambda use: use[1]))
     await session.execute_many(TOUCH_KEY, sorted(newest.items()))

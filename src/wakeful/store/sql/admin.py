@@ -18,7 +18,7 @@ from wakeful.store.job_changes import overdue_runs
 from wakeful.store.quotas import INSTANCES, LIVE_JOBS, QuotaRow, Stored, list_buckets
 from wakeful.store.rows import JobChange, JobRow, WorkflowRow
 from wakeful.store.sql import accounts, audit, revisions
-from wakeful.store.sql.base import Recorded, SqlBase, claim_key, response, store_response
+from wakeful.store.sql.base import Recorded, SqlBase, claim_key, reads, response, store_response, writes
 from wakeful.store.sql.driver import SqlSession
 from wakeful.store.sql.jobs import job
 from wakeful.store.sql.usage import check_budgets
@@ -38,7 +38,7 @@ SET_QUOTA: Final = """
 
 
 async def quotas(session: SqlSession, workspace: str, now_ms: int) -> list[QuotaRow]:
-    """Return limits and use in a workspace."""
+    """Return limits and use of the workspace and of each of its agents with either."""
     rows = await session.rows(QUOTAS, workspace, LIVE_JOBS, INSTANCES)
     return list_buckets(workspace, [Stored(*row) for row in rows], now_ms)
 
@@ -84,7 +84,7 @@ async def workflow(session: SqlSession, workspace: str, workflow_id: str, versio
 async def workflows(
     session: SqlSession, workspace: str, wanted: Sequence[tuple[str, int]]
 ) -> list[WorkflowRow]:
-    """Return these versions, without those that do not exist."""
+    """Return those of these versions (id, version) that exist, in any order."""
     ids, versions = sorted({key[0] for key in wanted}), sorted({key[1] for key in wanted})
     rows = [WorkflowRow(*row) for row in await session.rows(WORKFLOWS, workspace, ids, versions)]
     return [row for row in rows if (row.id, row.version) in wanted]
@@ -95,17 +95,9 @@ class SqlAdmin(SqlBase):
 
     # --- workspaces and agents --------------------------------------------------------------------
 
-    async def workspace(self, name: str) -> WorkspaceRow | None:
-        """Return the workspace of that name."""
-        return await self._read(accounts.workspace, name)
-
-    async def workspaces(self) -> list[WorkspaceRow]:
-        """Return all workspaces, by name."""
-        return await self._read(accounts.workspaces)
-
-    async def workspaces_named(self, prefix: str, limit: int) -> list[WorkspaceRow]:
-        """Return the workspaces whose names begin like this, by name."""
-        return await self._read(accounts.workspaces_named, prefix, limit)
+    workspace = reads(accounts.workspace)
+    workspaces = reads(accounts.workspaces)
+    workspaces_named = reads(accounts.workspaces_named)
 
     async def put_workspace(
         self,
@@ -146,21 +138,10 @@ class SqlAdmin(SqlBase):
 
         await self._write(repair)
 
-    async def agent(self, workspace: str, name: str) -> AgentRow | None:
-        """Return the agent of that name."""
-        return await self._read(accounts.agent, workspace, name)
-
-    async def agents(self, workspace: str) -> list[AgentRow]:
-        """Return the agents of a workspace, by name."""
-        return await self._read(accounts.agents, workspace)
-
-    async def agents_with_internal_jobs(self) -> list[tuple[str, str]]:
-        """Return the agents (workspace, name) that have internal jobs, or whose documents require them."""
-        return await self._read(accounts.agents_with_internal_jobs)
-
-    async def evolving_agents(self) -> list[tuple[str, str, bool]]:
-        """Return the agents (workspace, name, active) whose `evolution` is on, in all workspaces."""
-        return await self._read(accounts.evolving_agents)
+    agent = reads(accounts.agent)
+    agents = reads(accounts.agents)
+    agents_with_internal_jobs = reads(accounts.agents_with_internal_jobs)
+    evolving_agents = reads(accounts.evolving_agents)
 
     async def put_agent(
         self,
@@ -295,30 +276,17 @@ class SqlAdmin(SqlBase):
         recorded: Recorded[KeyChange] = Recorded(lambda change: change.entries, always)
         return await self._record(recorded, write) != KeyChange()
 
-    async def key_by_hash(self, hash: bytes) -> KeyRow | None:
-        """Return the key with that hash, expired and revoked ones included."""
-        return await self._read(accounts.key_by_hash, hash)
-
-    async def key_names(self, ids: Sequence[str]) -> dict[str, str]:
-        """Return the names of these keys by id, expired and revoked ones included."""
-        return await self._read(accounts.key_names, ids)
-
-    async def keys(self, workspace: str | None) -> list[KeyRow]:
-        """Return the keys of a workspace, oldest first; None: all keys."""
-        return await self._read(accounts.keys, workspace)
-
-    async def global_keys(self) -> list[KeyRow]:
-        """Return the keys that belong to no workspace, oldest first."""
-        return await self._read(accounts.global_keys)
+    key_by_hash = reads(accounts.key_by_hash)
+    key_names = reads(accounts.key_names)
+    keys = reads(accounts.keys)
+    global_keys = reads(accounts.global_keys)
 
     async def revoke_key(self, key_id: str, now_ms: int, entries: Sequence[AuditEntry] = ()) -> bool:
         """Revoke a key. False: no such key, or it is revoked already."""
         revoke = self._shared(accounts.revoke_key, key_topic(key_id))
         return await self._record(Recorded(entries), revoke, key_id, now_ms)
 
-    async def touch_keys(self, used: Sequence[tuple[str, int]]) -> None:
-        """Record when keys were last used: (id, instant). An instant before the stored one is ignored."""
-        await self._driver.write(self._shared(accounts.touch_keys), used)
+    touch_keys = writes(accounts.touch_keys)
 
     # --- audit ------------------------------------------------------------------------------------
 
@@ -354,9 +322,7 @@ class SqlAdmin(SqlBase):
 
     # --- quotas -----------------------------------------------------------------------------------
 
-    async def quotas(self, workspace: str, now_ms: int) -> list[QuotaRow]:
-        """Return limits and use of the workspace and of each of its agents with either."""
-        return await self._read(quotas, workspace, now_ms)
+    quotas = reads(quotas)
 
     async def set_quota(
         self, workspace: str, agent: str, bucket: str, limit: int | None, entries: Sequence[AuditEntry] = ()
@@ -371,13 +337,8 @@ class SqlAdmin(SqlBase):
         """Add a version. False: it exists with the same content. AlreadyExists: with another content."""
         return await self._record(Recorded(entries), self._shared(put_workflow), row)
 
-    async def workflow(self, workspace: str, workflow_id: str, version: int) -> WorkflowRow | None:
-        """Return that version."""
-        return await self._read(workflow, workspace, workflow_id, version)
-
-    async def workflows(self, workspace: str, wanted: Sequence[tuple[str, int]]) -> list[WorkflowRow]:
-        """Return those of these versions (id, version) that exist, in any order."""
-        return await self._read(workflows, workspace, wanted)
+    workflow = reads(workflow)
+    workflows = reads(workflows)
 
     # --- idempotency keys -------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
 from wakeful.errors import Unavailable
@@ -108,7 +109,7 @@ RUN_CHARGED: Final = "SELECT state, jobs_made FROM runs WHERE id = $1"
 
 
 async def calling_run(session: SqlSession, run_id: str) -> CallingRun | None:
-    """Return the run of that id, with its conversation and the work of its job."""
+    """Return the run in which a call is made, with its conversation and the work of its job."""
     row = await session.row(CALLING_RUN, run_id) if is_id(run_id) else None
     return None if row is None else CallingRun(run_id, *row)
 
@@ -233,3 +234,27 @@ def log_entries(entries: Sequence[AuditEntry]) -> None:
             "audit.recorded", action=entry.action, subject=entry.subject, actor=entry.actor,
             workspace=entry.workspace, address=entry.address,
         )  # fmt: skip
+
+
+def reads(
+    query: Callable[Concatenate[SqlSession, P], Pending[T]],
+) -> Callable[Concatenate[SqlBase, P], Pending[T]]:
+    """Return a shared operation that writes nothing as a method of the facade, with its parameters."""
+
+    @wraps(query)
+    async def method(facade: SqlBase, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await facade._read(query, *args, **kwargs)
+
+    return method
+
+
+def writes(
+    operation: Callable[Concatenate[SqlSession, P], Pending[T]],
+) -> Callable[Concatenate[SqlBase, P], Pending[T]]:
+    """Return a shared operation as a method of the facade that runs it in a write transaction."""
+
+    @wraps(operation)
+    async def method(facade: SqlBase, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await facade._driver.write(facade._shared(operation), *args, **kwargs)
+
+    return method

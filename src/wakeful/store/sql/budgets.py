@@ -35,7 +35,7 @@ from wakeful.run.usage import (
 )
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.sql import incidents
-from wakeful.store.sql.base import SqlBase
+from wakeful.store.sql.base import SqlBase, reads, writes
 from wakeful.store.sql.driver import SqlSession, urgent
 from wakeful.store.sql.incidents import RECIPIENT_COLUMNS, recipient_joins
 from wakeful.store.sql.usage import add_usage
@@ -264,9 +264,7 @@ async def prune(session: SqlSession, before_ms: int) -> None:
 class SqlBudgets(SqlBase):
     """Budgets and alerts."""
 
-    async def read_spent(self, owner: BudgetOwner, day: int) -> Spent:
-        """Return what was used on that day."""
-        return await self._read(read_spent, owner, day)
+    read_spent = reads(read_spent)
 
     @urgent
     async def budget_blocks(self, day: int, workspace: str | None = None) -> list[BudgetBlock]:
@@ -308,6 +306,4 @@ class SqlBudgets(SqlBase):
 
         return await self._driver.write(run)
 
-    async def prune_budgets(self, before_ms: int) -> None:
-        """Delete spending, blocks and cool-downs from before then, and what ended runs had reserved."""
-        await self._driver.write(self._shared(prune), before_ms)
+    prune_budgets = writes(prune)

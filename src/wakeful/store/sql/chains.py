@@ -129,12 +129,12 @@ async def check(session: SqlSession, written: Sequence[JobRow]) -> None:
 async def jobs_before(
     session: SqlSession, workspace: str, agent: str, names: Sequence[str]
 ) -> dict[str, str | None]:
-    """Return those of these jobs that exist and the jobs before them, each with the one it comes after."""
+    """Return those of these jobs that exist and the jobs before them, each with its `after`."""
     return dict(map(tuple, await session.rows(BEFORE, workspace, agent, list(names))))
 
 
 async def followers(session: SqlSession, workspace: str, agent: str, name: str, limit: int) -> list[str]:
-    """Return the names of jobs that fire after a job, by name."""
+    """Return the names of the jobs that fire after the job of that name (`after`)."""
     return sorted(await session.column(FOLLOWERS, workspace, agent, name, limit))
 
 
@@ -144,7 +144,10 @@ async def follower_ids(session: SqlSession, workspace: str, agent: str, name: st
 
 
 async def dangling(session: SqlSession, workspace: str | None, limit: int) -> list[tuple[str, str, str, str]]:
-    """Return jobs that come after one that does not exist: workspace, agent, name, and that name."""
+    """Return jobs that come after one that does not exist: workspace, agent, name, and that name.
+
+    Without a workspace, those of all workspaces.
+    """
     rows = await session.rows(DANGLING, workspace or "", workspace or "~", limit)
     return [(of_workspace, agent, name, after) for of_workspace, agent, name, after in rows]
 
@@ -152,7 +155,10 @@ async def dangling(session: SqlSession, workspace: str | None, limit: int) -> li
 async def chained_jobs(
     session: SqlSession, workspace: str | None, limit: int
 ) -> list[tuple[str, str, str, str]]:
-    """Return jobs that come after one that comes after another: workspace, agent, name, and that name."""
+    """Return jobs that come after one that comes after another, as `dangling_jobs` does.
+
+    Jobs that come after each other are among them.
+    """
     rows = await session.rows(CHAINED, workspace or "", workspace or "~", limit)
     return [(of_workspace, agent, name, after) for of_workspace, agent, name, after in rows]
 
@@ -198,5 +204,8 @@ async def signal_ids(
 
 
 async def horizon(session: SqlSession, workspace: str, before: str, count: int) -> str | None:
-    """Return the id of the run that is so many runs older than an id; None if there are fewer."""
+    """Return the id of the run that is `count` runs older than the id `before`; None: there are fewer.
+
+    A search for runs that no index finds is limited to the runs after it (`RunFilter.since`).
+    """
     return await session.value(HORIZON, workspace, before, count) if is_id(before) else None

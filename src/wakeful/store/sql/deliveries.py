@@ -7,7 +7,7 @@ from typing import Final
 
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.deliveries import UNKNOWN_ERROR, DeliveryResult, DeliveryView, TakenDelivery
-from wakeful.store.sql.base import SqlBase
+from wakeful.store.sql.base import SqlBase, reads
 from wakeful.store.sql.driver import SqlSession
 from wakeful.values.ids import first_id
 from wakeful.values.stored_text import clean_text
@@ -137,7 +137,7 @@ async def finish_deliveries(
 
 
 async def next_delivery_ms(session: SqlSession, after_ms: int) -> int | None:
-    """Return when the next delivery is due or times out, after that instant."""
+    """Return when the next delivery is due or times out after that instant; None: there is none."""
     found: int | None = await session.value(NEXT_DELIVERY, after_ms)
     return found
 
@@ -145,7 +145,10 @@ async def next_delivery_ms(session: SqlSession, after_ms: int) -> int | None:
 async def delivery_counts(
     session: SqlSession, workspace: str | None, since_ms: int, limit: int
 ) -> list[tuple[str, str, int]]:
-    """Return the number of recent deliveries by channel and state."""
+    """Return the number of deliveries by channel and state, of runs that were created since then.
+
+    At most the newest deliveries are counted. `workspace` None: of all workspaces.
+    """
     first = first_id(since_ms)
     if workspace is None:
         rows = await session.rows(ALL_DELIVERIES, first, limit)
@@ -157,7 +160,10 @@ async def delivery_counts(
 async def recent_deliveries(
     session: SqlSession, workspace: str, since_ms: int, considered: int, limit: int
 ) -> list[DeliveryView]:
-    """Return the newest deliveries of a workspace."""
+    """Return the newest deliveries of runs of a workspace that were created since then, newest first.
+
+    Only the newest `considered` ones of all workspaces are read.
+    """
     rows = await session.rows(RECENT_DELIVERIES, first_id(since_ms), considered, workspace, limit)
     return [DeliveryView(*row) for row in rows]
 
@@ -186,24 +192,6 @@ class SqlDeliveries(SqlBase):
         ]
         return await self._driver.write(self._with_events(finish_deliveries), now_ms, worker, storable)
 
-    async def next_delivery_ms(self, after_ms: int) -> int | None:
-        """Return when the next delivery is due or times out after that instant; None: there is none."""
-        return await self._read(next_delivery_ms, after_ms)
-
-    async def delivery_counts(
-        self, workspace: str | None, since_ms: int, limit: int
-    ) -> list[tuple[str, str, int]]:
-        """Return the number of deliveries by channel and state, of runs that were created since then.
-
-        At most the newest deliveries are counted. `workspace` None: of all workspaces.
-        """
-        return await self._read(delivery_counts, workspace, since_ms, limit)
-
-    async def recent_deliveries(
-        self, workspace: str, since_ms: int, considered: int, limit: int
-    ) -> list[DeliveryView]:
-        """Return the newest deliveries of runs of a workspace that were created since then, newest first.
-
-        Only the newest `considered` ones of all workspaces are read.
-        """
-        return await self._read(recent_deliveries, workspace, since_ms, considered, limit)
+    next_delivery_ms = reads(next_delivery_ms)
+    delivery_counts = reads(delivery_counts)
+    recent_deliveries = reads(recent_deliveries)

@@ -25,7 +25,7 @@ from wakeful.store.idempotency import Keyed
 from wakeful.store.plans import ManualRunRule
 from wakeful.store.rows import RunView
 from wakeful.store.sql import incidents
-from wakeful.store.sql.base import Recorded, SqlBase
+from wakeful.store.sql.base import Recorded, SqlBase, reads, writes
 from wakeful.store.sql.driver import SqlSession, Texts
 from wakeful.values.ids import is_id, new_id
 
@@ -175,14 +175,14 @@ async def sync(
 
 
 async def take(session: SqlSession, now_ms: int, worker: str, until_ms: int, limit: int) -> list[EventSource]:
-    """Take subscriptions that are due, with a lease until then."""
+    """Take subscriptions that are due for this worker, with a lease, longest due first."""
     taken = [EventSource(*row) for row in await session.rows(DUE, now_ms, limit)]
     await session.execute_many(TAKE, [(each.id, worker, until_ms) for each in taken])
     return taken
 
 
 async def save(session: SqlSession, worker: str, row: EventSource) -> bool:
-    """Write what became of a subscription that this worker has taken, and release it."""
+    """Write a subscription that this worker has taken, and release it. False: it was lost, or ends."""
     return bool(
         await session.execute(
             SAVE, row.id, worker, row.state, row.mode, row.remote_id, row.position, row.error, row.failures,
@@ -192,12 +192,12 @@ async def save(session: SqlSession, worker: str, row: EventSource) -> bool:
 
 
 async def delete(session: SqlSession, worker: str, source_id: str) -> None:
-    """Delete a subscription that has ended."""
+    """Delete a subscription that this worker has taken and that has ended."""
     await session.execute(DELETE, source_id, worker)
 
 
 async def next_due_ms(session: SqlSession, after_ms: int) -> int | None:
-    """Return when the next subscription is due."""
+    """Return when the next subscription is due after that instant."""
     found: int | None = await session.value(NEXT, after_ms)
     return found
 
@@ -209,7 +209,7 @@ async def source(session: SqlSession, source_id: str) -> EventSource | None:
 
 
 async def of_job(session: SqlSession, job_id: str) -> EventSource | None:
-    """Return the subscription of a job."""
+    """Return the subscription of a job, unless it is ending."""
     row = await session.row(OF_JOB, job_id) if is_id(job_id) else None
     return None if row is None else EventSource(*row)
 
@@ -237,31 +237,12 @@ class SqlEventSources(SqlBase):
             return False
         return await self._driver.write(self._shared(sync), now_ms, mode, read)
 
-    async def take_event_sources(
-        self, now_ms: int, worker: str, until_ms: int, limit: int
-    ) -> list[EventSource]:
-        """Take subscriptions that are due for this worker, with a lease, longest due first."""
-        return await self._driver.write(self._shared(take), now_ms, worker, until_ms, limit)
-
-    async def next_event_source_ms(self, after_ms: int) -> int | None:
-        """Return when the next subscription is due after that instant."""
-        return await self._read(next_due_ms, after_ms)
-
-    async def save_event_source(self, worker: str, row: EventSource) -> bool:
-        """Write a subscription that this worker has taken, and release it. False: it was lost, or ends."""
-        return await self._driver.write(self._shared(save), worker, row)
-
-    async def delete_event_source(self, worker: str, source_id: str) -> None:
-        """Delete a subscription that this worker has taken and that has ended."""
-        await self._driver.write(self._shared(delete), worker, source_id)
-
-    async def event_source(self, source_id: str) -> EventSource | None:
-        """Return the subscription of that id."""
-        return await self._read(source, source_id)
-
-    async def event_source_of_job(self, job_id: str) -> EventSource | None:
-        """Return the subscription of a job, unless it is ending."""
-        return await self._read(of_job, job_id)
+    take_event_sources = writes(take)
+    next_event_source_ms = reads(next_due_ms)
+    save_event_source = writes(save)
+    delete_event_source = writes(delete)
+    event_source = reads(source)
+    event_source_of_job = reads(of_job)
 
     async def add_event_run(
         self,

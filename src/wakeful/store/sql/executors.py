@@ -9,7 +9,7 @@ from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
 from wakeful.store.claim_requests import ClaimedRun, ClaimRequest, ClaimScope
 from wakeful.store.rows import AwaitingRun, Extension, Renewal, UnfinishedRun
-from wakeful.store.sql.base import SqlBase
+from wakeful.store.sql.base import SqlBase, reads, writes
 from wakeful.store.sql.driver import SqlSession, Texts, urgent
 from wakeful.store.sql.running import HAS_THE_TURN
 from wakeful.values.ids import is_id
@@ -69,7 +69,10 @@ CLAIMABLE: Final = Texts(
 
 
 async def extend(session: SqlSession, extensions: Sequence[Extension]) -> set[str]:
-    """Extend the deadlines of runs that await their reports. Returns the ids of those that await one."""
+    """Extend the deadlines of runs that await their reports, as progress is reported.
+
+    A later deadline stays. Returns the ids of the runs that await a report in that attempt.
+    """
     awaiting = set()
     for run_id, attempt, due_ms in sorted(extensions):  # rows are locked in the order of their ids
         if is_id(run_id) and await session.execute(EXTEND, run_id, attempt, due_ms) == 1:
@@ -78,17 +81,17 @@ async def extend(session: SqlSession, extensions: Sequence[Extension]) -> set[st
 
 
 async def note(session: SqlSession, run_id: str, attempt: int, problem: str | None) -> None:
-    """Write why a run that awaits its report is not executed; None: it is."""
+    """Write why a run that awaits its report is not executed, as its error; None: it is executed."""
     await session.execute(NOTE, run_id, attempt, problem)
 
 
 async def awaiting(session: SqlSession, after: str, limit: int) -> list[AwaitingRun]:
-    """Return runs that await a report, after that id and in the order of their ids."""
+    """Return runs that await a report, in the order of their ids, after that id; '': from the first."""
     return [AwaitingRun(*row) for row in await session.rows(AWAITING, after or FIRST_ID, limit)]
 
 
 async def claimable_ms(session: SqlSession, now_ms: int, scopes: Sequence[ClaimScope]) -> list[int | None]:
-    """Return for each scope when a claim could get a run."""
+    """Return for each scope `now_ms` if it has a run to claim, else when the next one is due, or None."""
     ranges: dict[ClaimScope, list[int]] = {}
     for number, scope in enumerate(scopes):
         for part in scope.coarse_ranges():
@@ -169,9 +172,7 @@ class SqlExecutors(SqlBase):
         """Renew the leases of different claimed runs, as `renew` does, each with its own conditions."""
         return await self._driver.write_one(self._operations.executors.renew, now_ms, workspace, renewals)
 
-    async def claimable_ms(self, now_ms: int, scopes: Sequence[ClaimScope]) -> list[int | None]:
-        """Return for each scope `now_ms` if it has a run to claim, else when the next one is due, or None."""
-        return await self._read(claimable_ms, now_ms, scopes)
+    claimable_ms = reads(claimable_ms)
 
     @urgent
     async def expire(
@@ -191,17 +192,6 @@ class SqlExecutors(SqlBase):
         expire = self._operations.executors.expire
         return await self._write(expire, self.clock, now_ms, limit, judge, consequences)
 
-    async def extend_callbacks(self, extensions: Sequence[Extension]) -> set[str]:
-        """Extend the deadlines of runs that await their reports, as progress is reported.
-
-        A later deadline stays. Returns the ids of the runs that await a report in that attempt.
-        """
-        return await self._driver.write(self._shared(extend), extensions)
-
-    async def note_callback(self, run_id: str, attempt: int, problem: str | None) -> None:
-        """Write why a run that awaits its report is not executed, as its error; None: it is executed."""
-        await self._driver.write(self._shared(note), run_id, attempt, problem)
-
-    async def awaiting_runs(self, after: str, limit: int) -> list[AwaitingRun]:
-        """Return runs that await a report, in the order of their ids, after that id; '': from the first."""
-        return await self._read(awaiting, after, limit)
+    extend_callbacks = writes(extend)
+    note_callback = writes(note)
+    awaiting_runs = reads(awaiting)

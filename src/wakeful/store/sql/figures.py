@@ -11,7 +11,7 @@ from typing import Final
 
 from wakeful.job.start_rules import Requirement
 from wakeful.run.inbox import COUNTED
-from wakeful.store.sql.base import SqlBase
+from wakeful.store.sql.base import SqlBase, reads
 from wakeful.store.sql.driver import Row, SqlSession, Statement, Texts
 from wakeful.store.sql.inbox import count_inbox
 from wakeful.store.stats import (
@@ -159,7 +159,11 @@ async def troubles(
     waiting_since_ms: int,
     limit: int,
 ) -> Troubles:
-    """Return what needs attention. See `Store.troubles`."""
+    """Return what needs attention, each number up to `limit`; `agent` None: of all agents.
+
+    `day` is that of the budgets (UTC, counted from 1970). Unclaimed runs wait since `waiting_since_ms` or
+    longer.
+    """
     read = Reader(session, workspace, agent)
     ((open_incidents, new_incidents),) = await read.rows("incidents", limit)
     return Troubles(
@@ -180,20 +184,23 @@ async def blocked_runs(
     missing: Sequence[Requirement],
     limit: int,
 ) -> int:
-    """Return the number of due runs that require any of these. See `Store.blocked_runs`."""
+    """Return the number of due runs that require any of these, up to `limit`."""
     read = Reader(session, workspace, agent)
     return await read.count("blocked", limit, now_ms, [each.name for each in missing])
 
 
 async def live_workers(session: SqlSession, since_ms: int) -> list[LiveWorker]:
-    """Return the workers with a recent heartbeat."""
+    """Return the workers with a heartbeat since then, by name."""
     return [LiveWorker(*row) for row in await session.rows(LIVE_WORKERS, since_ms)]
 
 
 async def start_delays(
     session: SqlSession, workspace: str, agent: str | None, since_ms: int, limit: int
 ) -> list[int]:
-    """Return how late first attempts started. See `Store.start_delays`."""
+    """Return how late the first attempts of the newest runs since then started, in milliseconds.
+
+    At most `limit` runs are read. Retries are left out: they start late on purpose.
+    """
     rows = await Reader(session, workspace, agent).rows("delays", limit, first_id(since_ms))
     return [max(0, delay_ms) for (delay_ms,) in rows]
 
@@ -201,7 +208,10 @@ async def start_delays(
 async def upcoming_runs(
     session: SqlSession, workspace: str, agent: str | None, until_ms: int, scanned: int, limit: int
 ) -> list[UpcomingRun]:
-    """Return the next ticks. See `Store.upcoming_runs`."""
+    """Return the next ticks until then, soonest first.
+
+    At most `scanned` jobs of all workspaces are read.
+    """
     rows = await Reader(session, workspace, agent).rows("upcoming", limit, until_ms, scanned)
     return [UpcomingRun(*row) for row in rows]
 
@@ -209,41 +219,11 @@ async def upcoming_runs(
 class SqlFigures(SqlBase):
     """Figures."""
 
-    async def troubles(
-        self, workspace: str, agent: str | None, day: int, waiting_since_ms: int, limit: int
-    ) -> Troubles:
-        """Return what needs attention, each number up to `limit`; `agent` None: of all agents.
-
-        `day` is that of the budgets (UTC, counted from 1970). Unclaimed runs wait since `waiting_since_ms` or
-        longer.
-        """
-        return await self._read(troubles, workspace, agent, day, waiting_since_ms, limit)
-
-    async def blocked_runs(
-        self, workspace: str, agent: str | None, now_ms: int, missing: Sequence[Requirement], limit: int
-    ) -> int:
-        """Return the number of due runs that require any of these, up to `limit`."""
-        return await self._read(blocked_runs, workspace, agent, now_ms, missing, limit)
-
-    async def live_workers(self, since_ms: int) -> list[LiveWorker]:
-        """Return the workers with a heartbeat since then, by name."""
-        return await self._read(live_workers, since_ms)
-
-    async def start_delays(self, workspace: str, agent: str | None, since_ms: int, limit: int) -> list[int]:
-        """Return how late the first attempts of the newest runs since then started, in milliseconds.
-
-        At most `limit` runs are read. Retries are left out: they start late on purpose.
-        """
-        return await self._read(start_delays, workspace, agent, since_ms, limit)
-
-    async def upcoming_runs(
-        self, workspace: str, agent: str | None, until_ms: int, scanned: int, limit: int
-    ) -> list[UpcomingRun]:
-        """Return the next ticks until then, soonest first.
-
-        At most `scanned` jobs of all workspaces are read.
-        """
-        return await self._read(upcoming_runs, workspace, agent, until_ms, scanned, limit)
+    troubles = reads(troubles)
+    blocked_runs = reads(blocked_runs)
+    live_workers = reads(live_workers)
+    start_delays = reads(start_delays)
+    upcoming_runs = reads(upcoming_runs)
 
 
 #: runs_running and runs_waiting, or live_runs_held and live_runs, at most so many entries of each; the runs'

@@ -100,8 +100,10 @@ async def append(session: SqlSession, entries: Sequence[HistoryAppend], now_ms: 
         await session.execute(DROP_OLDEST, *key, MAX_ENTRIES, MAX_TOKENS)
 
 
-async def history(session: SqlSession, key: SessionKey, before: int | None, limit: int) -> list[HistoryRow]:
-    """Return entries of a session, newest first. See `Store.history`."""
+async def history(
+    session: SqlSession, key: SessionKey, before: int | None = None, limit: int = 50
+) -> list[HistoryRow]:
+    """Return the entries of a session with a number below `before`, newest first."""
     rows = await session.rows(HISTORY, *key, _LAST if before is None else before, limit)
     return [HistoryRow(*row) for row in rows]
 

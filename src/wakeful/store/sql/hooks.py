@@ -15,7 +15,7 @@ from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import Keyed
 from wakeful.store.rows import JobRow
-from wakeful.store.sql.base import Recorded, SqlBase
+from wakeful.store.sql.base import Recorded, SqlBase, writes
 from wakeful.store.sql.driver import SqlSession, Texts
 from wakeful.store.sql.jobs import JOB_ROW, job_row
 from wakeful.values.ids import is_id
@@ -126,7 +126,7 @@ async def _lock_job(
 
 
 async def prune(session: SqlSession, now_ms: int) -> int:
-    """Delete URLs that have expired or whose job is deleted."""
+    """Delete URLs that have expired or whose job is deleted. Returns how many."""
     return await session.execute(PRUNE, now_ms)
 
 
@@ -177,6 +177,4 @@ class SqlHooks(SqlBase):
 
         return await self._record(Recorded(entries), run)
 
-    async def prune_hooks(self, now_ms: int) -> int:
-        """Delete URLs that have expired or whose job is deleted. Returns how many."""
-        return await self._driver.write(self._shared(prune), now_ms)
+    prune_hooks = writes(prune)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from wakeful.job.self_scheduling import APPROVAL
 from wakeful.run.inbox import COUNTED, INBOX_KINDS, MAX_DETAIL, InboxKind, InboxRow
-from wakeful.store.sql.base import SqlBase
+from wakeful.store.sql.base import SqlBase, reads
 from wakeful.store.sql.driver import SqlSession, Statement, Texts
 from wakeful.store.sql.runs import IS_MANUAL, IS_VERIFIED
 from wakeful.values.ids import is_id
@@ -145,7 +145,7 @@ def count_statement(*, of_agent: bool) -> Statement:
 
 
 async def inbox(session: SqlSession, only: InboxFilter) -> list[InboxRow]:
-    """Return the items that match, newest first."""
+    """Return what waits for a person, newest first."""
     if only.after is not None and not is_id(only.after[1]):
         return []
     found = []
@@ -157,7 +157,7 @@ async def inbox(session: SqlSession, only: InboxFilter) -> list[InboxRow]:
 
 
 async def inbox_items(session: SqlSession, ids: Mapping[InboxKind, Sequence[str]]) -> list[InboxRow]:
-    """Return those of these that wait."""
+    """Return those that wait of these runs, jobs, suggestions and incidents, in any order."""
     found = []
     for kind, chosen in ids.items():
         if chosen:
@@ -166,8 +166,8 @@ async def inbox_items(session: SqlSession, ids: Mapping[InboxKind, Sequence[str]
     return found
 
 
-async def count_inbox(session: SqlSession, workspace: str, agent: str | None) -> dict[str, int]:
-    """Return the number of items of each kind."""
+async def count_inbox(session: SqlSession, workspace: str, agent: str | None = None) -> dict[str, int]:
+    """Return how much of each kind waits for a person, each up to `COUNTED`."""
     given = (workspace, COUNTED) if agent is None else (workspace, COUNTED, agent)
     row = await session.row(count_statement(of_agent=agent is not None), *given)
     return dict(zip(INBOX_KINDS, map(int, row or ()), strict=True))
@@ -176,14 +176,6 @@ async def count_inbox(session: SqlSession, workspace: str, agent: str | None) ->
 class SqlInbox(SqlBase):
     """The inbox."""
 
-    async def inbox(self, only: InboxFilter) -> list[InboxRow]:
-        """Return what waits for a person, newest first."""
-        return await self._read(inbox, only)
-
-    async def inbox_items(self, ids: Mapping[InboxKind, Sequence[str]]) -> list[InboxRow]:
-        """Return those that wait of these runs, jobs, suggestions and incidents, in any order."""
-        return await self._read(inbox_items, ids)
-
-    async def inbox_counts(self, workspace: str, agent: str | None = None) -> dict[str, int]:
-        """Return how much of each kind waits for a person, each up to `COUNTED`."""
-        return await self._read(count_inbox, workspace, agent)
+    inbox = reads(inbox)
+    inbox_items = reads(inbox_items)
+    inbox_counts = reads(count_inbox)

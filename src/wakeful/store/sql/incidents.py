@@ -39,7 +39,7 @@ from wakeful.store.internal_jobs import (
     WORKSPACE_ALERTS,
     WORKSPACE_CHANNEL,
 )
-from wakeful.store.sql.base import Recorded, SqlBase
+from wakeful.store.sql.base import Recorded, SqlBase, reads, writes
 from wakeful.store.sql.driver import Row, SqlSession
 from wakeful.values.ids import is_id, new_id
 
@@ -323,17 +323,13 @@ def _incident(row: Row) -> Incident:
 class SqlIncidents(SqlBase):
     """Incidents of jobs."""
 
-    async def incident(self, workspace: str, incident_id: str) -> Incident | None:
-        """Return the incident of that id."""
-        return await self._read(incident, workspace, incident_id)
+    incident = reads(incident)
 
     async def incidents_by_ids(self, ids: Sequence[str]) -> list[Incident]:
         """Return those of these incidents that exist, in any order."""
         return await self._read(by_ids, ids) if ids else []
 
-    async def incidents(self, only: IncidentFilter) -> list[Incident]:
-        """Return the incidents that match, newest first."""
-        return await self._read(incidents, only)
+    incidents = reads(incidents)
 
     async def acknowledge_incident(
         self,
@@ -374,6 +370,4 @@ class SqlIncidents(SqlBase):
 
         return await self._driver.write(run)
 
-    async def prune_incidents(self, before_ms: int) -> None:
-        """Delete the incidents that were closed before then."""
-        await self._driver.write(self._shared(prune), before_ms)
+    prune_incidents = writes(prune)

@@ -30,7 +30,7 @@ from wakeful.store.quotas import INSTANCES
 from wakeful.store.rows import JobRow
 from wakeful.store.sql import erasure, jobs
 from wakeful.store.sql.accounts import add_agent
-from wakeful.store.sql.base import Recorded, SqlBase
+from wakeful.store.sql.base import Recorded, SqlBase, reads, writes
 from wakeful.store.sql.driver import Row, SqlSession, Texts
 from wakeful.values.json_value import Json
 
@@ -153,7 +153,10 @@ COUNT_OF_WORKSPACE: Final = """
 
 
 async def put_class(session: SqlSession, agent_class: AgentClass, now_ms: int) -> AgentClass:
-    """Write a class unless a higher version is stored. See `Store.put_class`."""
+    """Write what the database knows of a class, unless it knows a higher version. Returns what it knows.
+
+    The agent is added if it does not exist.
+    """
     owner = agent_class.workspace, agent_class.agent
     await add_agent(session, *owner, now_ms)
     await session.execute(
@@ -363,7 +366,10 @@ async def read_delays(session: SqlSession, instance: str, now_ms: int, limit: in
 
 
 async def stale_instances(session: SqlSession, agent_class: AgentClass, limit: int) -> list[str]:
-    """Return instances with other declared schedules. See `Store.stale_instances`."""
+    """Return names of instances that are not stopped and have other declared schedules than this class.
+
+    Without those whose schedules are of a higher version.
+    """
     return await session.column(
         STALE, agent_class.workspace, agent_class.agent, agent_class.hash, agent_class.version, limit
     )
@@ -375,7 +381,7 @@ async def record_hibernation(session: SqlSession, instance_ids: Collection[str],
 
 
 async def prune_signal_ids(session: SqlSession, now_ms: int, limit: int) -> int:
-    """Delete ids of signals that have expired. See `Store.prune_signal_ids`."""
+    """Delete up to `limit` ids of signals that have expired. Returns how many."""
     return await session.execute(PRUNE_SIGNAL_IDS, now_ms, limit)
 
 
@@ -423,16 +429,8 @@ async def _count(session: SqlSession, workspace: str, agent: str, most: int) -> 
 class SqlInstances(SqlBase):
     """Instances."""
 
-    async def put_class(self, agent_class: AgentClass, now_ms: int) -> AgentClass:
-        """Write what the database knows of a class, unless it knows a higher version. Returns what it knows.
-
-        The agent is added if it does not exist.
-        """
-        return await self._driver.write(self._shared(put_class), agent_class, now_ms)
-
-    async def agent_class(self, workspace: str, agent: str) -> AgentClass | None:
-        """Return the class of an agent."""
-        return await self._read(read_agent_class, workspace, agent)
+    put_class = writes(put_class)
+    agent_class = reads(read_agent_class)
 
     async def send(
         self,
@@ -554,16 +552,8 @@ class SqlInstances(SqlBase):
         """Return the first delays of an instance that are not due yet, in their order."""
         return await self._read(read_delays, instance_id, self.clock.now_ms(), limit)
 
-    async def schedules(self, instance_id: str) -> list[JobRow]:
-        """Return the jobs of the schedules of an instance, by origin and id."""
-        return await self._read(jobs.schedules, instance_id)
-
-    async def stale_instances(self, agent_class: AgentClass, limit: int) -> list[str]:
-        """Return names of instances that are not stopped and have other declared schedules than this class.
-
-        Without those whose schedules are of a higher version.
-        """
-        return await self._read(stale_instances, agent_class, limit)
+    schedules = reads(jobs.schedules)
+    stale_instances = reads(stale_instances)
 
     async def record_hibernation(
         self, instance_ids: Sequence[str], now_ms: int, *, publish: bool = False
@@ -581,9 +571,7 @@ class SqlInstances(SqlBase):
 
         await self._driver.write(run)
 
-    async def prune_signal_ids(self, now_ms: int, limit: int) -> int:
-        """Delete up to `limit` ids of signals that have expired. Returns how many."""
-        return await self._driver.write(self._shared(prune_signal_ids), now_ms, limit)
+    prune_signal_ids = writes(prune_signal_ids)
 
 
 def _any_new(received: Sequence[Received]) -> bool:

@@ -345,7 +345,7 @@ async def job_and_blocks(
     return job_row(found[0][:own]), blocks
 
 
-async def job_by_id(session: SqlSession, job_id: str, deleted: bool = False) -> JobRow | None:
+async def job_by_id(session: SqlSession, job_id: str, *, deleted: bool = False) -> JobRow | None:
     """Return the job of that id, unless deleted; with `deleted` also then."""
     row = await session.row(ANY_JOB_BY_ID if deleted else JOB_BY_ID, job_id) if is_id(job_id) else None
     return None if row is None else job_row(row)
@@ -378,7 +378,7 @@ async def jobs_by_ids(session: SqlSession, ids: Sequence[str]) -> list[JobRow]:
 
 
 async def job_creators(session: SqlSession, ids: Sequence[str]) -> dict[str, str]:
-    """Return who created these jobs, by id, also those that are deleted."""
+    """Return who created these jobs (`created_by`) by id, also those that are deleted."""
     rows = await session.rows(JOB_CREATORS, list(filter(is_id, ids)))
     return {row[0]: row[1] for row in rows}
 
@@ -389,7 +389,7 @@ async def schedules(session: SqlSession, instance_id: str) -> list[JobRow]:
 
 
 async def jobs(session: SqlSession, only: JobFilter) -> list[JobRow]:
-    """Return the jobs that match, in the order that is asked for."""
+    """Return jobs, ordered by agent and name, or by their next tick."""
     few = False
     if only.order == "next":
         found = await count_jobs(session, only, FEW)
@@ -401,6 +401,6 @@ async def jobs(session: SqlSession, only: JobFilter) -> list[JobRow]:
 
 
 async def count_jobs(session: SqlSession, only: JobFilter, most: int) -> int:
-    """Return how many jobs match, at most `most`."""
+    """Return how many jobs match, at most `most`. The position in the list and the limit do not count."""
     statement, args = count_statement(only, most)
     return int(await session.value(statement, *args) or 0)

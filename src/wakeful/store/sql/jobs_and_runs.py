@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from wakeful.errors import Unstorable
-from wakeful.job.self_scheduling import CallingRun, ChargeRule
-from wakeful.job.start_rules import BudgetBlock, BudgetOwner
+from wakeful.job.self_scheduling import ChargeRule
+from wakeful.job.start_rules import BudgetOwner
 from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun
@@ -19,21 +19,16 @@ from wakeful.store.plans import ManualRunRule
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import (
     VERIFYING,
-    AttemptView,
     DeadLetter,
     JobChange,
-    JobFilter,
     JobRow,
     JobWithRuns,
-    ReportedRun,
-    RevisionRow,
-    RunFilter,
     RunView,
 )
 from wakeful.store.sql import base, chains, history, revisions, suggestions, verifications
 from wakeful.store.sql import jobs as job_reads
 from wakeful.store.sql import runs as run_reads
-from wakeful.store.sql.base import Recorded, SqlBase, log_entries
+from wakeful.store.sql.base import Recorded, SqlBase, log_entries, reads
 from wakeful.store.sql.suggestions import SuggestionDecision
 from wakeful.store.sql.usage import check_budgets, check_caps
 
@@ -85,43 +80,19 @@ class SqlJobsAndRuns(SqlBase):
 
         await self._record(Recorded(entries, always, keyed, charge), create)
 
-    async def taken_names(self, workspace: str, agent: str, names: Sequence[str]) -> set[str]:
-        """Return those of these names that jobs of the agent have."""
-        return await self._read(job_reads.taken_names, workspace, agent, names)
-
-    async def job(self, workspace: str, agent: str, name: str) -> JobRow | None:
-        """Return the job of that name, unless deleted."""
-        return await self._read(job_reads.job, workspace, agent, name)
-
-    async def job_and_blocks(
-        self, workspace: str, agent: str, name: str, day: int
-    ) -> tuple[JobRow, Sequence[BudgetBlock]] | None:
-        """Return the job of that name, unless deleted, and the caps reached on that day that apply to it."""
-        return await self._read(job_reads.job_and_blocks, workspace, agent, name, day)
-
-    async def job_by_id(self, job_id: str, *, deleted: bool = False) -> JobRow | None:
-        """Return the job of that id, unless deleted; with `deleted` also then."""
-        return await self._read(job_reads.job_by_id, job_id, deleted)
+    taken_names = reads(job_reads.taken_names)
+    job = reads(job_reads.job)
+    job_and_blocks = reads(job_reads.job_and_blocks)
+    job_by_id = reads(job_reads.job_by_id)
 
     async def job_with_runs(self, workspace: str, agent: str, job: str, runs: int) -> JobWithRuns | None:
         """Return the job of an agent with this id or name, unless deleted, and so many of its newest runs."""
         return await self._read(job_reads.job_with_runs, workspace, agent, job, self.clock.now_ms(), runs)
 
-    async def jobs_by_ids(self, ids: Sequence[str]) -> list[JobRow]:
-        """Return those of these jobs that exist and are not deleted, in any order."""
-        return await self._read(job_reads.jobs_by_ids, ids)
-
-    async def job_creators(self, ids: Sequence[str]) -> dict[str, str]:
-        """Return who created these jobs (`created_by`) by id, also those that are deleted."""
-        return await self._read(job_reads.job_creators, ids)
-
-    async def jobs(self, only: JobFilter) -> list[JobRow]:
-        """Return jobs, ordered by agent and name, or by their next tick."""
-        return await self._read(job_reads.jobs, only)
-
-    async def count_jobs(self, only: JobFilter, most: int) -> int:
-        """Return how many jobs match, at most `most`. The position in the list and the limit do not count."""
-        return await self._read(job_reads.count_jobs, only, most)
+    jobs_by_ids = reads(job_reads.jobs_by_ids)
+    job_creators = reads(job_reads.job_creators)
+    jobs = reads(job_reads.jobs)
+    count_jobs = reads(job_reads.count_jobs)
 
     async def change_job(
         self,
@@ -248,31 +219,11 @@ class SqlJobsAndRuns(SqlBase):
         delete = self._operations.jobs.delete_job
         return await self._record(Recorded(entries), delete, self.clock, job_id, now_ms, reason, due_runs)
 
-    async def revisions(self, job_id: str) -> list[RevisionRow]:
-        """Return the revisions of a job, newest first."""
-        return await self._read(revisions.revisions, job_id)
-
-    async def jobs_before(self, workspace: str, agent: str, names: Sequence[str]) -> dict[str, str | None]:
-        """Return those of these jobs that exist and the jobs before them, each with its `after`."""
-        return await self._read(chains.jobs_before, workspace, agent, names)
-
-    async def dangling_jobs(self, workspace: str | None, limit: int) -> list[tuple[str, str, str, str]]:
-        """Return jobs that come after one that does not exist: workspace, agent, name, and that name.
-
-        Without a workspace, those of all workspaces.
-        """
-        return await self._read(chains.dangling, workspace, limit)
-
-    async def chained_jobs(self, workspace: str | None, limit: int) -> list[tuple[str, str, str, str]]:
-        """Return jobs that come after one that comes after another, as `dangling_jobs` does.
-
-        Jobs that come after each other are among them.
-        """
-        return await self._read(chains.chained_jobs, workspace, limit)
-
-    async def followers(self, workspace: str, agent: str, name: str, limit: int) -> list[str]:
-        """Return the names of the jobs that fire after the job of that name (`after`)."""
-        return await self._read(chains.followers, workspace, agent, name, limit)
+    revisions = reads(revisions.revisions)
+    jobs_before = reads(chains.jobs_before)
+    dangling_jobs = reads(chains.dangling)
+    chained_jobs = reads(chains.chained_jobs)
+    followers = reads(chains.followers)
 
     # --- runs -------------------------------------------------------------------------------------
 
@@ -410,29 +361,12 @@ class SqlJobsAndRuns(SqlBase):
         """Do `complete_runs` at less cost, where the database can. None: nothing is written."""
         return None
 
-    async def calling_run(self, run_id: str) -> CallingRun | None:
-        """Return the run in which a call is made, with its conversation and the work of its job."""
-        return await self._read(base.calling_run, run_id)
-
-    async def run(self, run_id: str) -> RunView | None:
-        """Return the run of that id."""
-        return await self._read(run_reads.read_run, run_id)
-
-    async def run_with_attempts(self, run_id: str) -> tuple[RunView, list[AttemptView]] | None:
-        """Return the run of that id, and its attempts before the last, in order."""
-        return await self._read(run_reads.run_with_attempts, run_id)
-
-    async def runs_by_ids(self, ids: Sequence[str]) -> list[RunView]:
-        """Return those of these runs that exist, in any order."""
-        return await self._read(run_reads.runs_by_ids, ids)
-
-    async def reported_runs(self, ids: Sequence[str]) -> list[ReportedRun]:
-        """Return those of these runs that exist, in any order, with the policy and work of their jobs."""
-        return await self._read(run_reads.reported_runs, ids)
-
-    async def runs(self, only: RunFilter) -> list[RunView]:
-        """Return runs, newest first (by id)."""
-        return await self._read(run_reads.runs, only)
+    calling_run = reads(base.calling_run)
+    run = reads(run_reads.read_run)
+    run_with_attempts = reads(run_reads.run_with_attempts)
+    runs_by_ids = reads(run_reads.runs_by_ids)
+    reported_runs = reads(run_reads.reported_runs)
+    runs = reads(run_reads.runs)
 
     async def follow_up_runs(self, run_id: str, limit: int = 50) -> list[RunView]:
         """Return the runs that the end of a run caused (chains, heartbeats, alerts) and its replays."""
@@ -446,16 +380,8 @@ class SqlJobsAndRuns(SqlBase):
         ids = await self._read(chains.signal_ids, workspace, run_id, ended_ms, limit)
         return sorted(await self.runs_by_ids(ids), key=lambda run: run.id) if ids else []
 
-    async def run_horizon(self, workspace: str, before: str, count: int) -> str | None:
-        """Return the id of the run that is `count` runs older than the id `before`; None: there are fewer.
-
-        A search for runs that no index finds is limited to the runs after it (`RunFilter.since`).
-        """
-        return await self._read(chains.horizon, workspace, before, count)
-
-    async def attempts(self, run_id: str) -> list[AttemptView]:
-        """Return the attempts of a run before its last, in order."""
-        return await self._read(run_reads.attempts, run_id)
+    run_horizon = reads(chains.horizon)
+    attempts = reads(run_reads.attempts)
 
     # --- dead letters -----------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from typing import Final, Literal, NamedTuple
 from wakeful.store.accounts import KeyRow
 from wakeful.store.audit import AuditEntry
 from wakeful.store.sql.accounts import KEY_COLUMNS, add_key
-from wakeful.store.sql.base import Recorded, SqlBase
+from wakeful.store.sql.base import Recorded, SqlBase, reads, writes
 from wakeful.store.sql.driver import SqlSession
 
 _DAY_MS: Final = 86_400_000
@@ -155,21 +155,21 @@ async def client(session: SqlSession, client_id: str) -> OAuthClientRow | None:
 
 
 async def put_client(session: SqlSession, row: OAuthClientRow) -> None:
-    """Add a client or replace it, and drop the oldest of too many that nobody approved."""
+    """Add a client. The oldest of too many that nobody approved are dropped."""
     await session.execute(PUT_CLIENT, *row)
     if row.used_ms is None:
         await session.execute(DROP_UNUSED, MOST_UNUSED)
 
 
 async def code(session: SqlSession, hash: bytes) -> OAuthCodeRow | None:
-    """Return the code with that hash."""
+    """Return the code with that hash; it may have expired, or been exchanged."""
     row = await session.row(CODE, hash)
     return None if row is None else OAuthCodeRow(*row)
 
 
-async def add_code(session: SqlSession, row: OAuthCodeRow, approved: OAuthClientRow) -> None:
-    """Add a code, and its client as a person approved it."""
-    await put_client(session, approved)
+async def add_code(session: SqlSession, row: OAuthCodeRow, client: OAuthClientRow) -> None:
+    """Add a code, and its client as the person approved it."""
+    await put_client(session, client)
     await session.execute(ADD_CODE, *row)
 
 
@@ -185,7 +185,7 @@ async def exchange_code(
 
 
 async def token(session: SqlSession, hash: bytes) -> KnownToken | None:
-    """Return the token with that hash."""
+    """Return the token with that hash; it or its keys may have ended."""
     row = await session.row(TOKEN, hash)
     if row is None:
         return None
@@ -203,7 +203,10 @@ async def token(session: SqlSession, hash: bytes) -> KnownToken | None:
 async def exchange_token(
     session: SqlSession, hash: bytes, may: Callable[[OAuthTokenRow], bool], tokens: Sequence[OAuthTokenRow]
 ) -> bool:
-    """Mark the refresh token as used, and add the next tokens of its grant."""
+    """Add the next tokens of a grant, if `may` accepts the refresh token, and extend the grant.
+
+    Concurrent calls with one token are applied one after the other.
+    """
     row = await session.row(LOCK_TOKEN, hash)
     if row is None or not may(OAuthTokenRow(*row)):
         return False
@@ -216,7 +219,7 @@ async def exchange_token(
 
 
 async def prune(session: SqlSession, now_ms: int) -> int:
-    """Delete what has expired."""
+    """Delete what has expired. Returns the number of tokens."""
     await session.execute(PRUNE_CODES, now_ms - _CODE_KEPT_MS)
     await session.execute(PRUNE_UNUSED, now_ms - _UNUSED_KEPT_MS)
     await session.execute(PRUNE_USED, now_ms - _USED_KEPT_MS)
@@ -226,21 +229,10 @@ async def prune(session: SqlSession, now_ms: int) -> int:
 class SqlOAuth(SqlBase):
     """Clients, authorization codes and tokens of OAuth."""
 
-    async def oauth_client(self, client_id: str) -> OAuthClientRow | None:
-        """Return the client of that id."""
-        return await self._read(client, client_id)
-
-    async def add_oauth_client(self, row: OAuthClientRow) -> None:
-        """Add a client. The oldest of too many that nobody approved are dropped."""
-        await self._driver.write(self._shared(put_client), row)
-
-    async def oauth_code(self, hash: bytes) -> OAuthCodeRow | None:
-        """Return the code with that hash; it may have expired, or been exchanged."""
-        return await self._read(code, hash)
-
-    async def add_oauth_code(self, row: OAuthCodeRow, client: OAuthClientRow) -> None:
-        """Add a code, and its client as the person approved it."""
-        await self._driver.write(self._shared(add_code), row, client)
+    oauth_client = reads(client)
+    add_oauth_client = writes(put_client)
+    oauth_code = reads(code)
+    add_oauth_code = writes(add_code)
 
     async def exchange_oauth_code(
         self, hash: bytes, key: KeyRow, tokens: Sequence[OAuthTokenRow], entries: Sequence[AuditEntry] = ()
@@ -248,19 +240,6 @@ class SqlOAuth(SqlBase):
         """Add a grant and its first tokens. False: the code is unknown, has expired, or was exchanged."""
         return await self._record(Recorded(entries), self._shared(exchange_code), hash, key, tokens)
 
-    async def oauth_token(self, hash: bytes) -> KnownToken | None:
-        """Return the token with that hash; it or its keys may have ended."""
-        return await self._read(token, hash)
-
-    async def exchange_oauth_token(
-        self, hash: bytes, may: Callable[[OAuthTokenRow], bool], tokens: Sequence[OAuthTokenRow]
-    ) -> bool:
-        """Add the next tokens of a grant, if `may` accepts the refresh token, and extend the grant.
-
-        Concurrent calls with one token are applied one after the other.
-        """
-        return await self._driver.write(self._shared(exchange_token), hash, may, tokens)
-
-    async def prune_oauth(self, now_ms: int) -> int:
-        """Delete what has expired. Returns the number of tokens."""
-        return await self._driver.write(self._shared(prune), now_ms)
+    oauth_token = reads(token)
+    exchange_oauth_token = writes(exchange_token)
+    prune_oauth = writes(prune)

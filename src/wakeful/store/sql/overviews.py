@@ -12,14 +12,12 @@ from wakeful.store.rows import RunView
 from wakeful.store.sessions import SessionKey, SessionMessage
 from wakeful.store.sql import runs as run_reads
 from wakeful.store.sql.accounts import AGENT_COLUMNS, agent_row
-from wakeful.store.sql.base import SqlBase
+from wakeful.store.sql.base import SqlBase, reads
 from wakeful.store.sql.driver import SqlSession, Texts
 from wakeful.store.sql.instances import pending_runs
 from wakeful.store.stats import (
     AgentOverview,
     DayCost,
-    DeadLetterFilter,
-    DeadLetterRow,
     JobOverview,
     RunOutcome,
 )
@@ -55,9 +53,9 @@ RECENT_TURNS: Final = f"SELECT run_id::text FROM turns WHERE {_KEY} ORDER BY tur
 
 
 async def agents_page(
-    session: SqlSession, workspace: str, after: str | None, limit: int, search: str
+    session: SqlSession, workspace: str, after: str | None, limit: int, search: str = ""
 ) -> list[AgentRow]:
-    """Return agents by name. See `Store.agents_page`."""
+    """Return agents by name, after that name; with `search`, only those whose name contains it."""
     pattern = "%" + search.replace("%", "").replace("_", "") + "%"
     return [agent_row(row) for row in await session.rows(AGENTS_PAGE, workspace, after or "", pattern, limit)]
 
@@ -65,13 +63,13 @@ async def agents_page(
 async def agent_overviews(
     session: SqlSession, workspace: str, names: Sequence[str], most: int
 ) -> dict[str, AgentOverview]:
-    """Return what these agents have. See `Store.agent_overviews`."""
+    """Return what these agents have, by name; counts end at `most`."""
     rows = await session.rows(AGENT_OVERVIEWS, workspace, list(names), most)
     return {each.name: each for each in (AgentOverview(*row) for row in rows)}
 
 
 async def waiting_messages(session: SqlSession, key: SessionKey, limit: int) -> list[SessionMessage]:
-    """Return waiting messages. See `Store.waiting_messages`."""
+    """Return the messages that wait in a session, oldest first."""
     return [SessionMessage(*row) for row in await session.rows(WAITING_MESSAGES, *key, limit)]
 
 
@@ -108,7 +106,7 @@ INCIDENTS: Final = """
 async def job_overviews(
     session: SqlSession, job_ids: Sequence[str], runs: int, since_day: int
 ) -> dict[str, JobOverview]:
-    """Return what a list shows of these jobs. See `Store.job_overviews`."""
+    """Return what a list shows of these jobs, by id: so many last runs, and the costs since that day."""
     ids = list(job_ids)
     outcomes: dict[str, list[RunOutcome]] = defaultdict(list)
     for job_id, *columns in await session.rows(RUNS, ids, runs):
@@ -128,27 +126,10 @@ async def job_overviews(
 class SqlOverviews(SqlBase):
     """What pages show."""
 
-    async def agents_page(
-        self, workspace: str, after: str | None, limit: int, search: str = ""
-    ) -> list[AgentRow]:
-        """Return agents by name, after that name; with `search`, only those whose name contains it."""
-        return await self._read(agents_page, workspace, after, limit, search)
-
-    async def agent_overviews(
-        self, workspace: str, names: Sequence[str], most: int
-    ) -> dict[str, AgentOverview]:
-        """Return what these agents have, by name; counts end at `most`."""
-        return await self._read(agent_overviews, workspace, names, most)
-
-    async def job_overviews(
-        self, job_ids: Sequence[str], runs: int, since_day: int
-    ) -> dict[str, JobOverview]:
-        """Return what a list shows of these jobs, by id: so many last runs, and the costs since that day."""
-        return await self._read(job_overviews, job_ids, runs, since_day)
-
-    async def waiting_messages(self, key: SessionKey, limit: int) -> list[SessionMessage]:
-        """Return the messages that wait in a session, oldest first."""
-        return await self._read(waiting_messages, key, limit)
+    agents_page = reads(agents_page)
+    agent_overviews = reads(agent_overviews)
+    job_overviews = reads(job_overviews)
+    waiting_messages = reads(waiting_messages)
 
     async def recent_turns(self, key: SessionKey, limit: int) -> list[RunView]:
         """Return the newest turns of a session whose run exists, newest first."""
@@ -159,9 +140,7 @@ class SqlOverviews(SqlBase):
         waiting = await self._read(pending_runs, instance_id, limit)
         return [run for run in await self._in_order(waiting) if run.state == "pending"]
 
-    async def dead_letters(self, only: DeadLetterFilter) -> list[DeadLetterRow]:
-        """Return dead letters, newest first or oldest first."""
-        return await self._read(run_reads.dead_letters, only)
+    dead_letters = reads(run_reads.dead_letters)
 
     async def _in_order(self, ids: Sequence[str]) -> list[RunView]:
         if not ids:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from wakeful.store.accounts import KEYS_TOPIC, key_topic
 from wakeful.store.audit import AuditEntry, always
 from wakeful.store.sql.accounts import EXPIRE_SUBSCRIPTIONS, revoke_key
-from wakeful.store.sql.base import Recorded, SqlBase
+from wakeful.store.sql.base import Recorded, SqlBase, reads
 from wakeful.store.sql.driver import Row, SqlSession
 from wakeful.store.sql.web_sessions import (
     COLUMNS_OF_SESSION,
@@ -120,7 +120,7 @@ async def _expire_subscriptions(session: SqlSession, person: PersonRow) -> None:
 
 
 async def person_session(session: SqlSession, hash: bytes) -> tuple[WebSessionRow, PersonRow] | None:
-    """Return the session with that hash and its person."""
+    """Return the session of a person with that hash, and the person. The session may have ended."""
     row = await session.row(PERSON_SESSION, hash)
     if row is None:
         return None
@@ -130,7 +130,7 @@ async def person_session(session: SqlSession, hash: bytes) -> tuple[WebSessionRo
 
 
 async def person(session: SqlSession, id: str) -> PersonRow | None:
-    """Return the person with that id."""
+    """Return the person with that id, also one who was removed."""
     row = await session.row(PERSON_BY_ID, id)
     return None if row is None else _person(row)
 
@@ -177,21 +177,10 @@ class SqlPeople(SqlBase):
         write = self._shared(sign_in, key_topic(person.actor))
         await self._record(Recorded(entries, always), write, person, session)
 
-    async def person_session(self, hash: bytes) -> tuple[WebSessionRow, PersonRow] | None:
-        """Return the session of a person with that hash, and the person. The session may have ended."""
-        return await self._read(person_session, hash)
-
-    async def person(self, id: str) -> PersonRow | None:
-        """Return the person with that id, also one who was removed."""
-        return await self._read(person, id)
-
-    async def person_names(self, ids: Sequence[str]) -> dict[str, str]:
-        """Return the names of these people by id, removed ones included."""
-        return await self._read(person_names, ids)
-
-    async def people(self, limit: int) -> list[PersonRow]:
-        """Return the people who were not removed, the last signed in first."""
-        return await self._read(people, limit)
+    person_session = reads(person_session)
+    person = reads(person)
+    person_names = reads(person_names)
+    people = reads(people)
 
     async def end_access_of_person(self, person: PersonRow, entries: Sequence[AuditEntry] = ()) -> None:
         """Take all roles from a person until the next sign-in, and end the sessions. Keys stay valid."""

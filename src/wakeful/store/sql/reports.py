@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from wakeful.store.sql.base import SqlBase
+from wakeful.store.sql.base import SqlBase, reads
 from wakeful.store.sql.driver import SqlSession, Texts
 from wakeful.store.stats import HolderRow, WorkerRow
 
@@ -134,12 +134,12 @@ async def spending(
 
 
 async def agent_budgets(session: SqlSession, workspace: str, day: int, limit: int) -> list[BudgetRow]:
-    """Return agents that have a budget, with their use."""
+    """Return agents that have a budget, by name, with their use of that day."""
     return [BudgetRow(*row) for row in await session.rows(AGENT_BUDGETS, workspace, day, limit)]
 
 
 async def job_blocks(session: SqlSession, workspace: str, day: int, limit: int) -> list[BlockRow]:
-    """Return the budgets of jobs that are used up."""
+    """Return the budgets of jobs that are used up on that day."""
     return [BlockRow(*row) for row in await session.rows(JOB_BLOCKS, day, workspace, limit)]
 
 
@@ -170,12 +170,15 @@ def holders_statement(*, of_workspace: bool) -> Texts:
 
 
 async def worker_rows(session: SqlSession, limit: int) -> list[WorkerRow]:
-    """Return the processes that the database knows."""
+    """Return the processes that the database knows, newest start first.
+
+    One that stopped is removed; one that ended without notice, when another takes its runs.
+    """
     return [WorkerRow(*row) for row in await session.rows(WORKER_ROWS, limit)]
 
 
 async def holders(session: SqlSession, workspace: str | None, limit: int) -> list[HolderRow]:
-    """Return who holds running runs."""
+    """Return who holds running runs of a workspace, or of all (None), most runs first."""
     statement = holders_statement(of_workspace=workspace is not None)
     rows = await session.rows(statement, limit, *([] if workspace is None else [workspace]))
     return [HolderRow(name, bool(is_executor), runs, beat_ms) for name, is_executor, runs, beat_ms in rows]
@@ -205,25 +208,12 @@ class SqlReports(SqlBase):
         """Return the jobs of the workspace, or of one agent, likewise."""
         return await self._read(top, workspace, agent, True, days, per_day, limit)
 
-    async def agent_budgets(self, workspace: str, day: int, limit: int) -> list[BudgetRow]:
-        """Return agents that have a budget, by name, with their use of that day."""
-        return await self._read(agent_budgets, workspace, day, limit)
-
-    async def job_blocks(self, workspace: str, day: int, limit: int) -> list[BlockRow]:
-        """Return the budgets of jobs that are used up on that day."""
-        return await self._read(job_blocks, workspace, day, limit)
+    agent_budgets = reads(agent_budgets)
+    job_blocks = reads(job_blocks)
 
     async def job_titles(self, job_ids: Sequence[str]) -> list[JobTitle]:
         """Return the names of these jobs, also of deleted ones, as long as their rows exist."""
         return await self._read(job_titles, job_ids) if job_ids else []
 
-    async def worker_rows(self, limit: int) -> list[WorkerRow]:
-        """Return the processes that the database knows, newest start first.
-
-        One that stopped is removed; one that ended without notice, when another takes its runs.
-        """
-        return await self._read(worker_rows, limit)
-
-    async def holders(self, workspace: str | None, limit: int) -> list[HolderRow]:
-        """Return who holds running runs of a workspace, or of all (None), most runs first."""
-        return await self._read(holders, workspace, limit)
+    worker_rows = reads(worker_rows)
+    holders = reads(holders)

@@ -20,6 +20,7 @@ from random import random
 from typing import Final, NamedTuple
 
 from wakeful.store.changelog import FINISHED
+from wakeful.store.sql.base import reads, writes
 from wakeful.store.sql.driver import Row, SqlSession, Texts
 from wakeful.store.sql.stats import SqlStats
 from wakeful.values.ids import is_id
@@ -334,7 +335,11 @@ async def compact_periods(session: SqlSession, rows: Sequence[Row]) -> None:
 async def hours(
     session: SqlSession, workspace: str, agent: str | None, from_ms: int, until_ms: int
 ) -> list[HourCount]:
-    """Return counts by hour and state. See `Store.run_counts`."""
+    """Return the counts of the hours that begin in [from_ms, until_ms), by hour and state.
+
+    `agent` None: of all agents of the workspace. Runs that are not counted yet are added, if they are
+    few; here and in `job_run_counts`.
+    """
     first, end = -(-from_ms // HOUR_MS), -(-until_ms // HOUR_MS)
     given = (workspace, first, end) if agent is None else (workspace, first, end, agent)
     tail, (rows,) = await _with_tail(session, (HOURS if agent is None else HOURS_OF_AGENT, given))
@@ -349,7 +354,7 @@ async def hours(
 
 
 async def days(session: SqlSession, job_id: str, from_ms: int) -> list[DayCount]:
-    """Return counts of a job by day and state. See `Store.job_run_counts`."""
+    """Return the counts of a job from the day of `from_ms` on, by day and state."""
     if not is_id(job_id):
         return []
     first = from_ms // DAY_MS
@@ -400,7 +405,7 @@ async def _with_tail(
 
 
 async def prune(session: SqlSession, before_ms: int, limit: int) -> int:
-    """Delete old counts. See `Store.prune_run_counts`."""
+    """Delete up to `limit` counts each of older hours and days. Returns how many."""
     pruned = await session.execute(PRUNE_HOURS, before_ms // HOUR_MS, limit)
     pruned += await session.execute(PRUNE_PERIODS, before_ms // DAY_MS // PERIOD_DAYS, limit)
     return pruned + await session.execute(PRUNE_DAYS, before_ms // DAY_MS, limit)
@@ -424,20 +429,6 @@ class SqlRunCounts(SqlStats):
             return CountedRuns(0, more=False)
         return await self._driver.write(self._shared(count), now_ms, limit)
 
-    async def run_counts(
-        self, workspace: str, agent: str | None, from_ms: int, until_ms: int
-    ) -> list[HourCount]:
-        """Return the counts of the hours that begin in [from_ms, until_ms), by hour and state.
-
-        `agent` None: of all agents of the workspace. Runs that are not counted yet are added, if they are
-        few; here and in `job_run_counts`.
-        """
-        return await self._read(hours, workspace, agent, from_ms, until_ms)
-
-    async def job_run_counts(self, job_id: str, from_ms: int) -> list[DayCount]:
-        """Return the counts of a job from the day of `from_ms` on, by day and state."""
-        return await self._read(days, job_id, from_ms)
-
-    async def prune_run_counts(self, before_ms: int, limit: int) -> int:
-        """Delete up to `limit` counts each of older hours and days. Returns how many."""
-        return await self._driver.write(self._shared(prune), before_ms, limit)
+    run_counts = reads(hours)
+    job_run_counts = reads(days)
+    prune_run_counts = writes(prune)

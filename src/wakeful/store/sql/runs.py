@@ -282,7 +282,7 @@ async def runs_by_ids(session: SqlSession, ids: Sequence[str]) -> list[RunView]:
 
 
 async def runs(session: SqlSession, only: RunFilter) -> list[RunView]:
-    """Return the runs that match, newest first."""
+    """Return runs, newest first (by id)."""
     if not _are_ids(only.job_id, only.before):
         return []
     statement, args = list_runs(only)
@@ -296,7 +296,7 @@ async def attempts(session: SqlSession, run_id: str) -> list[AttemptView]:
 
 
 async def dead_letters(session: SqlSession, only: DeadLetterFilter) -> list[DeadLetterRow]:
-    """Return what says why runs are dead letters."""
+    """Return dead letters, newest first or oldest first."""
     if not _are_ids(only.after, only.through, only.before):
         return []
     statement, args = list_dead_letters(only)
@@ -316,7 +316,7 @@ async def lock_dead_letters(
 
 
 async def reported_runs(session: SqlSession, ids: Sequence[str]) -> list[ReportedRun]:
-    """Return those of these runs that exist, each with the policy and work of its job, also if deleted."""
+    """Return those of these runs that exist, in any order, with the policy and work of their jobs."""
     found = []
     for *columns, policy, work in await session.rows(REPORTED_RUNS, list(filter(is_id, ids))):
         found.append(ReportedRun(_run_view(columns), policy, work))

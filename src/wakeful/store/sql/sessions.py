@@ -16,7 +16,6 @@ from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import Keyed
 from wakeful.store.sessions import (
     WAKE_JOB,
-    HistoryRow,
     SessionKey,
     SessionMessage,
     SessionRule,
@@ -26,7 +25,7 @@ from wakeful.store.sessions import (
     Turn,
 )
 from wakeful.store.sql import history
-from wakeful.store.sql.base import Recorded, SqlBase
+from wakeful.store.sql.base import Recorded, SqlBase, reads
 from wakeful.store.sql.driver import Row, SqlSession
 from wakeful.values.ids import first_id
 
@@ -169,7 +168,7 @@ def _view(row: Row) -> SessionView:
 
 
 async def next_turn(session: SqlSession, now_ms: int) -> tuple[bool, int | None]:
-    """Return whether any session is due, and when the next one will be."""
+    """Return whether any session is due, full or not, and when the next one will be."""
     is_due, next_ms = await session.row(NEXT_TURN, now_ms) or (False, None)
     return bool(is_due), next_ms
 
@@ -226,21 +225,10 @@ class SqlSessions(SqlBase):
 
         return await self._driver.write(take)
 
-    async def next_turn(self, now_ms: int) -> tuple[bool, int | None]:
-        """Return whether any session is due, full or not, and when the next one will be."""
-        return await self._read(next_turn, now_ms)
-
-    async def sessions(self, workspace: str, agent: str, after: str | None, limit: int) -> list[SessionView]:
-        """Return the sessions of an agent, by name, after `after`."""
-        return await self._read(sessions, workspace, agent, after, limit)
-
-    async def session(self, key: SessionKey) -> SessionView | None:
-        """Return a session."""
-        return await self._read(read_session, key)
-
-    async def history(self, key: SessionKey, before: int | None = None, limit: int = 50) -> list[HistoryRow]:
-        """Return the entries of a session with a number below `before`, newest first."""
-        return await self._read(history.history, key, before, limit)
+    next_turn = reads(next_turn)
+    sessions = reads(sessions)
+    session = reads(read_session)
+    history = reads(history.history)
 
     async def delete_session(
         self, key: SessionKey, now_ms: int, judge: SessionRule, entries: Sequence[AuditEntry] = ()

@@ -6,6 +6,7 @@ from typing import Final
 
 from wakeful.forecast.peaks import TimingCount
 from wakeful.job.start_rules import Capabilities, Requirement, capabilities_from_text
+from wakeful.store.sql.base import reads
 from wakeful.store.sql.changelog import SqlChangelog
 from wakeful.store.sql.driver import SqlSession, Texts
 from wakeful.store.sql.jobs import FEW
@@ -212,7 +213,7 @@ async def schema(session: SqlSession) -> int:
     return int(await session.value(SCHEMA) or 0)
 
 
-async def workspace_stats(session: SqlSession, workspace: str, agent: str | None) -> WorkspaceStats:
+async def workspace_stats(session: SqlSession, workspace: str, agent: str | None = None) -> WorkspaceStats:
     """Return the counts of a workspace, or of one of its agents."""
     of = workspace, agent
     active, jobs = await session.row(COUNT_JOBS, *of) or (0, 0)
@@ -226,7 +227,10 @@ async def workspace_stats(session: SqlSession, workspace: str, agent: str | None
 
 
 async def backlog(session: SqlSession, now_ms: int, alive_since_ms: int, agents: int) -> Backlog:
-    """Return the work that waits. See `Store.backlog`."""
+    """Return the work that waits, and the number of workers with a heartbeat since then.
+
+    `pull_by_agent` has at most so many agents.
+    """
     due = [
         (lane, bool(is_pull), DueRuns(number, oldest_ms))
         for lane, is_pull, number, oldest_ms in await session.rows(DUE_BY_LANE, now_ms)
@@ -246,7 +250,10 @@ async def due_requirements(session: SqlSession, now_ms: int) -> list[DueRequirem
 
 
 async def expired_leases(session: SqlSession, workspace: str | None, before_ms: int) -> int:
-    """Return the number of running runs whose lease or callback time ended before then."""
+    """Return the number of running runs whose lease or callback time ended before then; None: of all.
+
+    `rescue` ends them within seconds: if there are any, no replica does it.
+    """
     return int(await session.value(EXPIRED_LEASES, workspace, before_ms) or 0)
 
 
@@ -273,9 +280,9 @@ async def timings_page(
 
 
 async def recent_runs(
-    session: SqlSession, workspace: str, since_ms: int, limit: int, agent: str | None
+    session: SqlSession, workspace: str, since_ms: int, limit: int, agent: str | None = None
 ) -> list[RecentRun]:
-    """Return the newest runs of a workspace or agent that were created since then."""
+    """Return the newest runs of a workspace, or of one of its agents, that were created since then."""
     rows = await session.rows(RECENT_RUNS, workspace, first_id(since_ms), limit, agent)
     return [RecentRun(*row) for row in rows]
 
@@ -286,14 +293,17 @@ async def workers(session: SqlSession, since_ms: int) -> list[str]:
 
 
 async def capabilities(session: SqlSession, since_ms: int) -> list[Capabilities]:
-    """Return what the processes of recent workers can launch."""
+    """Return what the processes of the workers with a heartbeat since then can launch."""
     return list(map(capabilities_from_text, await session.column(CAPABILITIES, since_ms)))
 
 
 async def dead_letters_by_reason(
     session: SqlSession, workspace: str | None, limit: int
 ) -> list[tuple[str, int]]:
-    """Return the number of dead letters by reason."""
+    """Return the number of dead letters by reason, most frequent first; at most the newest are counted.
+
+    `workspace` None: of all workspaces. A dead letter without a reason counts as ''.
+    """
     if workspace is None:
         rows = await session.rows(ALL_DEAD_LETTERS, limit)
     else:
@@ -304,48 +314,14 @@ async def dead_letters_by_reason(
 class SqlStats(SqlChangelog):
     """Counts."""
 
-    async def workspace_stats(self, workspace: str, agent: str | None = None) -> WorkspaceStats:
-        """Return the counts of a workspace, or of one of its agents."""
-        return await self._read(workspace_stats, workspace, agent)
-
-    async def recent_runs(
-        self, workspace: str, since_ms: int, limit: int, agent: str | None = None
-    ) -> list[RecentRun]:
-        """Return the newest runs of a workspace, or of one of its agents, that were created since then."""
-        return await self._read(recent_runs, workspace, since_ms, limit, agent)
-
-    async def backlog(self, now_ms: int, alive_since_ms: int, agents: int) -> Backlog:
-        """Return the work that waits, and the number of workers with a heartbeat since then.
-
-        `pull_by_agent` has at most so many agents.
-        """
-        return await self._read(backlog, now_ms, alive_since_ms, agents)
-
-    async def workers(self, since_ms: int) -> list[str]:
-        """Return the names of the workers with a heartbeat since then."""
-        return await self._read(workers, since_ms)
-
-    async def capabilities(self, since_ms: int) -> list[Capabilities]:
-        """Return what the processes of the workers with a heartbeat since then can launch."""
-        return await self._read(capabilities, since_ms)
-
-    async def due_requirements(self, now_ms: int) -> list[DueRequirement]:
-        """Return the due runs that require something, by requirement, longest due first."""
-        return await self._read(due_requirements, now_ms)
-
-    async def expired_leases(self, workspace: str | None, before_ms: int) -> int:
-        """Return the number of running runs whose lease or callback time ended before then; None: of all.
-
-        `rescue` ends them within seconds: if there are any, no replica does it.
-        """
-        return await self._read(expired_leases, workspace, before_ms)
-
-    async def dead_letters_by_reason(self, workspace: str | None, limit: int) -> list[tuple[str, int]]:
-        """Return the number of dead letters by reason, most frequent first; at most the newest are counted.
-
-        `workspace` None: of all workspaces. A dead letter without a reason counts as ''.
-        """
-        return await self._read(dead_letters_by_reason, workspace, limit)
+    workspace_stats = reads(workspace_stats)
+    recent_runs = reads(recent_runs)
+    backlog = reads(backlog)
+    workers = reads(workers)
+    capabilities = reads(capabilities)
+    due_requirements = reads(due_requirements)
+    expired_leases = reads(expired_leases)
+    dead_letters_by_reason = reads(dead_letters_by_reason)
 
     async def timings(self, workspace: str, agent: str | None = None) -> list[TimingCount]:
         """Return the timings of the enabled jobs of a workspace or agent, each with its number of jobs.
@@ -362,9 +338,7 @@ class SqlStats(SqlChangelog):
                 found[each[:3]] = each if known is None else known.merge(each)
         return list(found.values())
 
-    async def database_size(self) -> int:
-        """Return the size of the database in bytes."""
-        return await self._read(database_size)
+    database_size = reads(database_size)
 
     async def connection_use(self) -> ConnectionUse | None:
         """Return the connections of the database server; None if the database is a file."""

@@ -15,7 +15,7 @@ from wakeful.store.audit import AuditEntry, always
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import JobChange, JobRow
-from wakeful.store.sql.base import Recorded
+from wakeful.store.sql.base import Recorded, reads, writes
 from wakeful.store.sql.changelog import SqlChangelog
 from wakeful.store.sql.driver import SqlSession, Texts
 from wakeful.store.sql.people import SIGN_IN_LASTS_MS
@@ -137,7 +137,7 @@ class SubscriptionRow(NamedTuple):
 
 
 async def subscription(session: SqlSession, subscription_id: str) -> SubscriptionRow | None:
-    """Return the subscription of that id."""
+    """Return the subscription of that id, also if it has ended."""
     row = await session.row(SUBSCRIPTION, subscription_id)
     return None if row is None else SubscriptionRow(*row)
 
@@ -151,29 +151,29 @@ async def subscriptions(
 
 
 async def expired(session: SqlSession, now_ms: int, limit: int) -> list[str]:
-    """Return active subscriptions that have expired."""
+    """Return the ids of active subscriptions that have expired."""
     return await session.column(EXPIRED, now_ms, limit)
 
 
 async def full(session: SqlSession, most: int) -> list[str]:
-    """Return active subscriptions with more waiting deliveries."""
+    """Return the ids of active subscriptions with more waiting deliveries."""
     return await session.column(FULL, most)
 
 
 async def event_position(session: SqlSession) -> int | None:
-    """Return the number up to which changes are runs of subscriptions."""
+    """Return up to which change events are runs; None: nobody ever subscribed to changes."""
     found: int | None = await session.value(POSITION)
     return found
 
 
 async def subscribers(session: SqlSession, wanted: Sequence[tuple[str, str]]) -> list[SubscriptionRow]:
-    """Return the active subscriptions to these events."""
+    """Return the active subscriptions to these events, each a workspace and a name."""
     rows = await session.rows(SUBSCRIBERS, *map(list, zip(*wanted, strict=True)))
     return [SubscriptionRow(*row) for row in rows]
 
 
 async def prune(session: SqlSession, before_ms: int) -> int:
-    """Delete subscriptions that ended before."""
+    """Delete subscriptions that ended before. Returns how many."""
     return await session.execute(PRUNE, before_ms)
 
 
@@ -192,9 +192,7 @@ async def _key_end(session: SqlSession, principal: str) -> int | None:
 class SqlSubscriptions(SqlChangelog):
     """Subscriptions to MCP events."""
 
-    async def subscription(self, subscription_id: str) -> SubscriptionRow | None:
-        """Return the subscription of that id, also if it has ended."""
-        return await self._read(subscription, subscription_id)
+    subscription = reads(subscription)
 
     async def subscriptions(
         self,
@@ -280,21 +278,10 @@ class SqlSubscriptions(SqlChangelog):
 
         return await self._record(Recorded(entries, lambda old: old is not None), write)
 
-    async def expired_subscriptions(self, now_ms: int, limit: int) -> list[str]:
-        """Return the ids of active subscriptions that have expired."""
-        return await self._read(expired, now_ms, limit)
-
-    async def full_subscriptions(self, most: int) -> list[str]:
-        """Return the ids of active subscriptions with more waiting deliveries."""
-        return await self._read(full, most)
-
-    async def event_position(self) -> int | None:
-        """Return up to which change events are runs; None: nobody ever subscribed to changes."""
-        return await self._read(event_position)
-
-    async def subscribers(self, wanted: Sequence[tuple[str, str]]) -> list[SubscriptionRow]:
-        """Return the active subscriptions to these events, each a workspace and a name."""
-        return await self._read(subscribers, wanted)
+    expired_subscriptions = reads(expired)
+    full_subscriptions = reads(full)
+    event_position = reads(event_position)
+    subscribers = reads(subscribers)
 
     async def feed(self, before: int, position: int, runs: Sequence[tuple[str, NewRun]]) -> bool:
         """Move the position from `before`, and add the runs whose subscriptions (ids) are active.
@@ -315,6 +302,4 @@ class SqlSubscriptions(SqlChangelog):
 
         return await self._driver.write(write)
 
-    async def prune_subscriptions(self, before_ms: int) -> int:
-        """Delete subscriptions that ended before. Returns how many."""
-        return await self._driver.write(self._shared(prune), before_ms)
+    prune_subscriptions = writes(prune)

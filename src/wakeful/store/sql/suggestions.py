@@ -15,7 +15,7 @@ from wakeful.evolution.suggestion import Suggestion
 from wakeful.store.audit import AuditEntry, was_written
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.rows import JobRow
-from wakeful.store.sql.base import Recorded, SqlBase
+from wakeful.store.sql.base import Recorded, SqlBase, reads, writes
 from wakeful.store.sql.driver import Row, SqlSession, Texts
 from wakeful.values.duration import DAY, WEEK
 from wakeful.values.ids import first_id, is_id
@@ -105,7 +105,7 @@ async def suggestion(session: SqlSession, workspace: str, suggestion_id: str) ->
 
 
 async def by_ids(session: SqlSession, ids: Sequence[str]) -> list[Suggestion]:
-    """Return those of these suggestions that exist."""
+    """Return those of these suggestions that exist, in any order."""
     return list(map(_suggestion, await session.rows(BY_IDS, list(ids)))) if ids else []
 
 
@@ -161,7 +161,7 @@ async def decide(session: SqlSession, decision: SuggestionDecision, locked: Sugg
 
 
 async def prune(session: SqlSession, before_ms: int) -> None:
-    """Delete old suggestions that no longer matter."""
+    """Delete suggestions that were withdrawn before then, or decided before then if their job is gone."""
     await session.execute(PRUNE, before_ms)
 
 
@@ -300,17 +300,9 @@ _JOBS_AT_ONCE: Final = 10
 class SqlSuggestions(SqlBase):
     """Suggestions."""
 
-    async def suggestion(self, workspace: str, suggestion_id: str) -> Suggestion | None:
-        """Return the suggestion of that id."""
-        return await self._read(suggestion, workspace, suggestion_id)
-
-    async def suggestions(self, only: SuggestionFilter) -> list[Suggestion]:
-        """Return the suggestions that match, newest first."""
-        return await self._read(suggestions, only)
-
-    async def suggestions_by_ids(self, ids: Sequence[str]) -> list[Suggestion]:
-        """Return those of these suggestions that exist, in any order."""
-        return await self._read(by_ids, ids)
+    suggestion = reads(suggestion)
+    suggestions = reads(suggestions)
+    suggestions_by_ids = reads(by_ids)
 
     async def write_suggestions(self, changed: Sequence[Suggestion]) -> None:
         """Add suggestions, or give open ones of the same id these values. Others stay as they are.
@@ -369,6 +361,4 @@ class SqlSuggestions(SqlBase):
             found.update(await self._read(read_durations, ids, (since_ms, end_ms)))
         return {job_id: total.summary(found.get(job_id)) for job_id, total in totals.items()}
 
-    async def prune_suggestions(self, before_ms: int) -> None:
-        """Delete suggestions that were withdrawn before then, or decided before then if their job is gone."""
-        await self._driver.write(self._shared(prune), before_ms)
+    prune_suggestions = writes(prune)

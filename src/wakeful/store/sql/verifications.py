@@ -24,7 +24,7 @@ from wakeful.run.outcome import Finished
 from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import VERIFICATION_REQUESTED, TransactionEvents
 from wakeful.store.rows import VERIFYING, RunView, TakenRun
-from wakeful.store.sql.base import Recorded, SqlBase
+from wakeful.store.sql.base import Recorded, SqlBase, reads
 from wakeful.store.sql.driver import SqlSession
 from wakeful.store.sql.runs import IS_VERIFIED
 from wakeful.store.sql.usage import note_waiting_runs
@@ -210,13 +210,13 @@ async def postpone(
 
 
 async def read(session: SqlSession, run_id: str) -> VerificationView | None:
-    """Return the verification of a run."""
+    """Return the verification of a run, if it awaits one."""
     row = await session.row(READ, run_id) if is_id(run_id) else None
     return None if row is None else VerificationView(*row)
 
 
 async def next_due_ms(session: SqlSession, after_ms: int) -> int | None:
-    """Return when the next verification is due."""
+    """Return when the next verification is due after that instant."""
     found: int | None = await session.value(NEXT_DUE, after_ms)
     return found
 
@@ -299,10 +299,5 @@ class SqlVerifications(SqlBase):
 
         return await self._driver.write(run)
 
-    async def verification(self, run_id: str) -> VerificationView | None:
-        """Return the verification of a run, if it awaits one."""
-        return await self._read(read, run_id)
-
-    async def next_verification_ms(self, after_ms: int) -> int | None:
-        """Return when the next verification is due after that instant."""
-        return await self._read(next_due_ms, after_ms)
+    verification = reads(read)
+    next_verification_ms = reads(next_due_ms)

@@ -9,13 +9,13 @@ The tokens are not stored. All of it is in the database, so that any replica ser
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from wakeful.store.accounts import KeyRow, key_topic
 from wakeful.store.audit import AuditEntry, always
 from wakeful.store.sql.accounts import KEY_COLUMNS
-from wakeful.store.sql.base import Recorded, SqlBase
+from wakeful.store.sql.base import Recorded, SqlBase, reads, writes
 from wakeful.store.sql.driver import SqlSession
 
 #: How far the clocks of two replicas may differ.
@@ -111,7 +111,7 @@ async def add_session(session: SqlSession, row: WebSessionRow) -> None:
 
 
 async def web_session(session: SqlSession, hash: bytes) -> tuple[WebSessionRow, KeyRow] | None:
-    """Return the session with that hash and its key."""
+    """Return the session with that hash and its key; the session or the key may have ended."""
     row = await session.row(SESSION, hash)
     if row is None:
         return None
@@ -121,12 +121,12 @@ async def web_session(session: SqlSession, hash: bytes) -> tuple[WebSessionRow, 
 
 
 async def sessions(session: SqlSession, key_id: str, now_ms: int, limit: int) -> list[WebSessionRow]:
-    """Return the sessions of a key, the last used first."""
+    """Return the sessions of a key that have not expired, the last used first."""
     return [WebSessionRow(*row) for row in await session.rows(SESSIONS, key_id, now_ms, limit)]
 
 
 async def touch_session(session: SqlSession, hash: bytes, seen_ms: int, expires_ms: int) -> None:
-    """Record a request of a session."""
+    """Record a request of a session. An instant before the stored one is ignored."""
     await session.execute(TOUCH_SESSION, hash, seen_ms, expires_ms)
 
 
@@ -147,7 +147,7 @@ async def add_link(session: SqlSession, row: SignInLinkRow) -> None:
 
 
 async def take_link(session: SqlSession, hash: bytes, now_ms: int) -> KeyRow | None:
-    """Delete the link and return its key."""
+    """Delete the link and return its key. None: unknown, expired, or another request has used it."""
     row = await session.row(LINK, hash, now_ms, now_ms + _SKEW_MS)
     # The row that is deleted decides: of two requests with one link, one deletes it.
     if row is None or not await session.execute(DELETE_LINK, hash):
@@ -156,14 +156,17 @@ async def take_link(session: SqlSession, hash: bytes, now_ms: int) -> KeyRow | N
 
 
 async def limits(session: SqlSession, addresses: Sequence[str]) -> dict[str, int]:
-    """Return when the allowances of these addresses are full again."""
+    """Return when the allowances of these addresses are full again; without those that are full."""
     return dict(map(tuple, await session.rows(LIMITS, list(addresses))))
 
 
 async def count_failure(
     session: SqlSession, addresses: Sequence[str], now_ms: int, later: Callable[[str, int], int]
 ) -> None:
-    """Move the instant of each address."""
+    """Move the instant of each address to what `later(address, instant)` returns.
+
+    Concurrent calls are applied one after the other, so that none is lost.
+    """
     for address in sorted(addresses):  # one order in all transactions, so that none waits in a circle
         instant_ms: int | None = None
         while instant_ms is None:  # the pruner may delete the row between the two statements
@@ -173,7 +176,7 @@ async def count_failure(
 
 
 async def prune(session: SqlSession, now_ms: int) -> int:
-    """Delete expired sessions and links, and full allowances."""
+    """Delete expired sessions and links, and full allowances. Returns the number of sessions."""
     await session.execute(PRUNE_LINKS, now_ms)
     await session.execute(PRUNE_LIMITS, now_ms)
     return await session.execute(PRUNE_SESSIONS, now_ms)
@@ -186,17 +189,9 @@ class SqlWebSessions(SqlBase):
         """Add a session."""
         await self._record(Recorded(entries, always), self._shared(add_session), row)
 
-    async def web_session(self, hash: bytes) -> tuple[WebSessionRow, KeyRow] | None:
-        """Return the session with that hash and its key; the session or the key may have ended."""
-        return await self._read(web_session, hash)
-
-    async def web_sessions(self, key_id: str, now_ms: int, limit: int) -> list[WebSessionRow]:
-        """Return the sessions of a key that have not expired, the last used first."""
-        return await self._read(sessions, key_id, now_ms, limit)
-
-    async def touch_web_session(self, hash: bytes, seen_ms: int, expires_ms: int) -> None:
-        """Record a request of a session. An instant before the stored one is ignored."""
-        await self._driver.write(self._shared(touch_session), hash, seen_ms, expires_ms)
+    web_session = reads(web_session)
+    web_sessions = reads(sessions)
+    touch_web_session = writes(touch_session)
 
     async def delete_web_session(self, row: WebSessionRow, entries: Sequence[AuditEntry] = ()) -> bool:
         """Delete a session. False: there is none."""
@@ -212,23 +207,7 @@ class SqlWebSessions(SqlBase):
         """Add a link."""
         await self._record(Recorded(entries, always), self._shared(add_link), row)
 
-    async def take_sign_in_link(self, hash: bytes, now_ms: int) -> KeyRow | None:
-        """Delete the link and return its key. None: unknown, expired, or another request has used it."""
-        return await self._driver.write(self._shared(take_link), hash, now_ms)
-
-    async def sign_in_limits(self, addresses: Sequence[str]) -> Mapping[str, int]:
-        """Return when the allowances of these addresses are full again; without those that are full."""
-        return await self._read(limits, addresses)
-
-    async def count_failed_sign_in(
-        self, addresses: Sequence[str], now_ms: int, later: Callable[[str, int], int]
-    ) -> None:
-        """Move the instant of each address to what `later(address, instant)` returns.
-
-        Concurrent calls are applied one after the other, so that none is lost.
-        """
-        await self._driver.write(self._shared(count_failure), addresses, now_ms, later)
-
-    async def prune_web_sessions(self, now_ms: int) -> int:
-        """Delete expired sessions and links, and full allowances. Returns the number of sessions."""
-        return await self._driver.write(self._shared(prune), now_ms)
+    take_sign_in_link = writes(take_link)
+    sign_in_limits = reads(limits)
+    count_failed_sign_in = writes(count_failure)
+    prune_web_sessions = writes(prune)
