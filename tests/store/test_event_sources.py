@@ -132,8 +132,13 @@ async def test_an_event_is_one_run_and_moves_the_position_with_it(store: Store) 
     assert (found.position, found.received_ms) == ("7", NOW), "a repetition changes nothing"
     assert [each.id for each in await store.runs(RunFilter("default"))] == [run.id]
 
+    await store.repeat_event(source.id, "8")
+    assert (await store.event_source(source.id) or source).position == "8"
+
     await store.delete_job(job.id, NOW, "deleted")
     assert await _sync(store)
+    with pytest.raises(NotFound):
+        await store.repeat_event(source.id, "9")
     with pytest.raises(NotFound):
         await add(source.id, "9", asked(job, trigger="event"), _start, _key("2"), job.version)
     assert len(await store.runs(RunFilter("default"))) == 1

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias, TypeVar
 
 from wakeful.app.caller_connection import AtHome
-from wakeful.errors import InvalidArgument, NotFound, Unavailable
+from wakeful.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable
 from wakeful.job.job import StaleJob
 from wakeful.service.jobs.job_editor import JobGone
 from wakeful.service.jobs.jobs import JobService
@@ -62,6 +62,11 @@ async def plan_and_write(services: Services, plan: Plan[T], key: JobKey, *, look
             continue
         try:
             await transaction.write(planning.planned)
+        except AlreadyExists:
+            if not look_first:
+                raise
+            looked = False  # another transaction has created it meanwhile
+            continue
         except (AgentChanged, StaleJob, JobGone):
             for each in planning.planned:
                 if isinstance(each, PlannedJob):

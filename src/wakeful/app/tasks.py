@@ -194,7 +194,12 @@ class Tasks:
         if connection is not None:
             return await self._enqueue_in_transaction(call)
         found = await self._save_and_trigger(call)
-        return await self.runs.get(found) if isinstance(found, str) else run_from_view(found)
+        if not isinstance(found, str):
+            return run_from_view(found)
+        try:
+            return await self.runs.get(found)
+        except NotFound:
+            raise _is_pruned(call, found) from None
 
     async def _enqueue_in_transaction(self, call: Call) -> Run:
         """Store a run of the function in the transaction of the caller.
@@ -208,36 +213,45 @@ class Tasks:
 
         async def plan(jobs: JobService, store: PlanningStore) -> str:
             planned.clear()
-            if not outside and options is not None:
-                await self._plan_job(jobs, store, name, options)
+            if options is not None and not (outside and known):
+                if outside and not await self._is_created_here(store, name):
+                    await self._save(call.task)
+                else:
+                    await self._plan_job(jobs, store, name, options)
             run = await self._trigger(call, jobs)
             planned.extend(
                 view_of_new_run(each.run, 0) for each in store.planned if isinstance(each, PlannedRun)
             )
             return run if isinstance(run, str) else run.id
 
-        for saved in (name in self._saved, False):
-            if outside and options is not None and not saved:
-                await perform(AtHome(lambda: self._save(call.task)))
+        for known in (name in self._saved, False):
             try:
                 key = (*self._where, name)
-                run_id = await plan_and_write(self._services, plan, key, look_first=not outside)
+                run_id = await plan_and_write(self._services, plan, key, look_first=not (outside and known))
                 break
             except AlreadyPerformed as found:  # the key was used while this call was planned
                 reply = self._services.idempotency.read_reply(LOCAL, found.response)
                 run_id = str(json.loads(reply.body)["id"])
                 break
             except NotFound:
-                if not (outside and saved and options is not None):
+                if not (outside and known and options is not None):
                     raise  # otherwise the job was deleted: save it again
         for view in planned:
             if view.id == run_id:
                 return run_from_view(view)
         try:
             run: Run = await perform(AtHome(lambda: self.runs.get(run_id)))
-        except NotFound:  # an earlier call with this key, in the same transaction
+        except NotFound:
+            if not planned:
+                raise _is_pruned(call, run_id) from None
+            # an earlier call with this key, in the same transaction
             return run_from_view(planned[0]._replace(id=run_id))
         return run
+
+    async def _is_created_here(self, store: PlanningStore, name: str) -> bool:
+        """Return whether only the transaction of the caller has the job: another one would wait for it."""
+        outside = await self._services.store.job(*self._where, name)
+        return outside is None and await store.job(*self._where, name) is not None
 
     async def _plan_job(
         self, jobs: JobService, store: PlanningStore, name: str, options: Mapping[str, Any]
@@ -298,6 +312,13 @@ class Tasks:
             LOCAL, where[0], key.text, ["enqueue", *where, name], trigger, _reply, kept_ms=key.kept_ms
         )
         return str(json.loads(reply.body)["id"])
+
+
+def _is_pruned(call: Call, run_id: str) -> NotFound:
+    return NotFound(
+        f"the call of '{call.task.name}' with this key was enqueued before, as run {run_id}, which has been "
+        "deleted since with the history of runs"
+    )
 
 
 def _other_target(name: str) -> AlreadyExists:

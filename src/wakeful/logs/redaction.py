@@ -15,6 +15,7 @@ from wakeful.settings import Settings
 MASK: Final = "***"
 #: A shorter secret is not searched for: it could be part of ordinary text.
 _SHORTEST: Final = 6
+_DEEPEST: Final = 20
 _FIELDS: Final = frozenset(
     "authorization body cookie headers output password payload secret signature token api_key".split()
 )
@@ -96,20 +97,32 @@ def _mask_match(match: re.Match[str]) -> str:
     return f"{_FORMS.sub(_mask_match, kept) if match.lastgroup == 'jwt' else kept}{MASK}"
 
 
-def redact_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+def redact_fields(fields: Mapping[str, Any], within: tuple[object, ...] = ()) -> dict[str, Any]:
     """Return the fields with credentials masked, by name and by form, also inside lists and objects.
+
+    Of objects that contain themselves, or are nested deeply, what is inside is left out. `within` are the
+    objects around the fields.
 
     >>> redact_fields({"token": "abc", "runs": ["r1", "wk_0123456789abcdefg"], "attempt": 2})
     {'token': '***', 'runs': ['r1', 'wk_***'], 'attempt': 2}
     """
-    return {key: MASK if key.lower() in _FIELDS else _value(value) for key, value in fields.items()}
+    return {key: MASK if key.lower() in _FIELDS else _value(value, within) for key, value in fields.items()}
 
 
-def _value(value: object) -> object:
+def _value(value: object, within: tuple[object, ...]) -> object:
     if isinstance(value, str):
         return redact(value)
-    if isinstance(value, Mapping):
-        return redact_fields({str(key): each for key, each in value.items()})
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_value(each) for each in value]
-    return value if isinstance(value, bool | int | float | None) else redact(str(value))
+    if isinstance(value, Mapping | list | tuple | set | frozenset):
+        if len(within) >= _DEEPEST or any(value is each for each in within):
+            return "…"
+        if isinstance(value, Mapping):
+            return redact_fields({_text(key): each for key, each in value.items()}, (*within, value))
+        return [_value(each, (*within, value)) for each in value]
+    return value if isinstance(value, bool | int | float | None) else redact(_text(value))
+
+
+def _text(value: object) -> str:
+    try:
+        return str(value)
+    except Exception:  # of a class of the program: what it does must not depend on its logs
+        return object.__repr__(value)

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Final, NamedTuple, TypeAlias, cast
 
 from wakeful.errors import InvalidArgument
+from wakeful.values.instants import LATEST_MS
 from wakeful.values.json_value import Json, compact, json_from_stored, json_value, quote
 from wakeful.values.stored_text import UNSTORABLE, clean_text, is_storable
 
@@ -25,8 +26,9 @@ UNSUBSCRIBE: Final = "events/unsubscribe"
 POLL: Final = "events/poll"
 #: The header with the id of the subscription; the others are of Standard Webhooks.
 SUBSCRIPTION_HEADER: Final = "x-mcp-subscription-id"
-#: The most bytes of a message.
+#: The most bytes of a message, and the most events of an answer to a poll.
 MAX_MESSAGE: Final = 256 * 1024
+MAX_POLLED: Final = 1_000
 #: The code of the error of a callback that cannot be verified, and the one of an event that does not exist.
 CALLBACK_ERROR: Final = -32015
 NOT_FOUND: Final = -32011
@@ -200,6 +202,8 @@ def read_grant(value: object) -> Grant:
 
     >>> read_grant({"id": "sub_1", "refreshBefore": "1970-01-01T00:01:00Z", "cursor": None})
     Grant(id='sub_1', refresh_before_ms=60000, cursor=None, truncated=False)
+    >>> read_grant({"id": "1", "refreshBefore": "9999-12-31T23:59:59-12:00"}).refresh_before_ms == LATEST_MS
+    True
     """
     if not isinstance(value, dict):
         raise InvalidArgument("the result of events/subscribe is an object")
@@ -209,7 +213,7 @@ def read_grant(value: object) -> Grant:
         at = _instant(refresh_before)
         if at is None:
             raise InvalidArgument("'refreshBefore' is an instant in ISO 8601, with its offset, or null")
-        refresh_ms = round(at.timestamp() * 1000)
+        refresh_ms = min(max(round(at.timestamp() * 1000), 0), LATEST_MS)
     return Grant(
         _text(value, "id"), refresh_ms, _optional_text(value, "cursor"), value.get("truncated") is True
     )
@@ -224,6 +228,10 @@ def read_poll(value: object) -> PolledEvents:
     found = value.get("events") if isinstance(value, dict) else None
     if not isinstance(value, dict) or not isinstance(found, list):
         raise InvalidArgument("'events' of the result of events/poll is a list")
+    if len(found) > MAX_POLLED:
+        raise InvalidArgument(
+            f"the result of events/poll has {len(found):,} events, more than {MAX_POLLED:,}"
+        )
     wait = value.get("nextPollMs")
     return PolledEvents(
         tuple(map(_read_polled, found)),

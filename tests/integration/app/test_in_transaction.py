@@ -9,6 +9,7 @@ import sqlite3
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -503,6 +504,59 @@ async def test_an_open_transaction_keeps_nobody_waiting(new_app: NewApp, databas
             await app.jobs.upsert("note", target=Function("note", arguments=True), max_attempts=7)
         await caller.commit()
         await eventually(lambda: sorted(program.done) == [1, 2] and sorted(failed) == [1, 2])
+
+
+_FUNCTION: dict[str, Any] = {"target": Function("note", arguments=True)}
+
+
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+async def test_a_transaction_does_not_wait_for_what_it_has_created_itself(new_app: NewApp, database: str):
+    program = Program(new_app(agent="new"))
+    async with program.app as app, connected(Asyncpg, database) as caller:
+        async with asyncio.timeout(5):
+            await caller.create(app, "report", schedule=SELDOM, **_FUNCTION)
+            await app.jobs.create("other", schedule=SELDOM, **_FUNCTION)  # also of the new agent
+            await caller.create(app, "note", **_FUNCTION)  # the job of the calls of the function
+            calls = [await caller.enqueue(app, program.note, number) for number in (1, 2)]
+        await caller.rollback()
+        await app.enqueue(program.note, 3).result(PATIENCE)
+        assert program.done == [3]
+        with pytest.raises(NotFound):
+            await app.runs.get(calls[0].id)
+
+
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+async def test_of_two_transactions_that_upsert_a_job_the_second_finds_it(new_app: NewApp, database: str):
+    program = Program(new_app())
+    fields = {"schedule": SELDOM, **_FUNCTION}
+    async with program.app as app, connected(Asyncpg, database) as one, connected(Asyncpg, database) as two:
+        for name, same in (("same", True), ("other", False)):
+            made = await one.upsert(app, name, **fields)
+            changed = {} if same else {"description": "another one"}
+            upsert = asyncio.create_task(two.upsert(app, name, **{**fields, **changed}))
+            await asyncio.sleep(0.2)
+            await one.commit()
+            if same:
+                found = await upsert
+                assert (found.id, found.created) == (made.id, False)
+            else:
+                with pytest.raises(FailedPrecondition, match="exists with other fields"):
+                    await upsert
+            await one.begin()
+
+
+async def test_a_call_whose_run_is_deleted_with_the_history_is_not_made_again(new_app: NewApp, database: str):
+    program = Program(new_app())
+    driver = Asyncpg if database.startswith("postgres") else Sqlite
+    async with program.app as app, connected(driver, database) as caller:
+        await caller.rollback()
+        await app.enqueue(program.note, 1, key="k", unique_for="60d").result(PATIENCE)
+        assert await app.store.prune(app.services.now_ms() + 1000, 10) == 1
+        await caller.begin()
+        for enqueue in (app.enqueue, partial(caller.enqueue, app)):
+            with pytest.raises(NotFound, match="was enqueued before, as run"):
+                await enqueue(program.note, 1, key="k", unique_for="60d")
+        assert program.done == [1]
 
 
 @pytest.mark.parametrize(

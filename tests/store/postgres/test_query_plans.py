@@ -587,6 +587,7 @@ async def _caller_cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[obje
         "FIND_JOB": [*owner, "job-5"],
         "FIND_JOB_BY_ID": [*owner, job_id],
         "HOLD_AGENT": [*owner, None, "true", None, None, None],
+        "FIND_AGENT": [*owner],
         "ADD_AGENT": ["ws-5", "of-a-caller", now],
         "ADD_JOB": [
             caller_transaction.write_row(new, new._fields), now, "item", entries, "wakeful", *owner, "job:x"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from wakeful import logs
 from wakeful.logs import LogEvent, redaction
 from wakeful.logs.redaction import add_secrets, redact, redact_fields, setting_secrets
 from wakeful.settings import Settings
@@ -107,3 +108,22 @@ def test_events_are_redacted_before_any_handler_sees_them(caplog: pytest.LogCapt
     (record,) = caplog.records
     assert isinstance(record.msg, LogEvent)
     assert record.msg.fields == {"error": "GET http://***@h/ failed", "token": "***"}
+
+
+def test_values_that_contain_themselves_or_cannot_be_shown_are_no_error(caplog: pytest.LogCaptureFixture):
+    class Unshowable:
+        def __str__(self) -> str:
+            raise ValueError("no")
+
+    cyclic: dict[str, object] = {"token": "abc"}
+    cyclic["again"] = [cyclic]
+    deep: object = "end"
+    for _ in range(5_000):
+        deep = [deep]
+    caplog.set_level("INFO")
+    fields = {"cyclic": cyclic, "deep": deep, "what": Unshowable(), "keys": {Unshowable(): 1}}
+    logs.get_logger("wakeful.agents").info("x", **fields)
+    (record,) = caplog.records
+    text = record.getMessage()
+    assert "cyclic={'token': '***', 'again': ['…']}" in text
+    assert "Unshowable object" in text

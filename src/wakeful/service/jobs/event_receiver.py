@@ -120,6 +120,8 @@ class EventDeliveries:
         try:
             run = await run_as_it_is(None, start)
         except AlreadyPerformed:
+            if event.cursor is not None:
+                await self._store.repeat_event(source.id, event.cursor)
             return False
         log.info("event.received", **run.log_fields, source=source.id, event_id=event.id)
         self._telemetry.record_trigger(run)

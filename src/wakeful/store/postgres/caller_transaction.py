@@ -24,7 +24,7 @@ from wakeful.store.audit import AuditEntry
 from wakeful.store.caller_transaction import JobKey, PlannedJob, PlannedRun, PlannedWrite, Sql, perform
 from wakeful.store.columns import column_name
 from wakeful.store.idempotency import ABANDONED_MS, KEPT_MS, Keyed, StoredResponse, conflict
-from wakeful.store.postgres.jobs import check_quotas
+from wakeful.store.postgres.jobs import check_quotas, hold_agents
 from wakeful.store.postgres.statements import insert_cursors_from, insert_jobs_from, insert_runs_from
 from wakeful.store.row_mapping import view_of_new_run
 from wakeful.store.rows import JobRow, RunView
@@ -33,6 +33,7 @@ from wakeful.values.ids import is_id
 from wakeful.values.stored_text import clean_text
 
 if TYPE_CHECKING:
+    from wakeful.store.changelog import TransactionEvents
     from wakeful.store.postgres.connection import Db, Pool
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -82,6 +83,8 @@ HOLD_AGENT: Final = """
         ($3::text, $4::text::boolean, decode($5::text, 'hex'), decode($6::text, 'hex'),
             $7::text::timestamptz) THEN 'same' ELSE 'changed' END
     FROM {schema}.agents WHERE workspace = $1::text AND name = $2::text FOR SHARE"""
+#: the primary key, on a connection of the store
+FIND_AGENT: Final = "SELECT true FROM agents WHERE workspace = $1 AND name = $2"
 #: the primary key
 ADD_AGENT: Final = """
     INSERT INTO {schema}.agents (workspace, name, active, description, version, created_at, updated_at)
@@ -171,10 +174,18 @@ class PostgresCallerTransaction:
         return self._own is not None
 
     async def check_planned(self, planned: Sequence[PlannedWrite]) -> None:
-        """Raise ResourceExhausted if there are too many jobs; jobs of open transactions do not count."""
+        """Raise ResourceExhausted if there are too many jobs; jobs of open transactions do not count.
+
+        Also adds the agents of jobs: others that create jobs of a new agent would wait for the caller.
+        """
         for each in planned:
-            if isinstance(each, PlannedJob) and each.allowance is not None:
-                await self._pool.read(check_quotas, self._clock.now_ms(), [each.row], each.allowance)
+            if not isinstance(each, PlannedJob):
+                continue
+            row = each.row
+            if each.allowance is not None:
+                await self._pool.read(check_quotas, self._clock.now_ms(), [row], each.allowance)
+            if await self._pool.read(_has_agent, row) is None:
+                await self._pool.write(_add_agent, self._clock.now_ms(), row)
 
     async def check(self) -> bool:
         """Return whether the connection is one to the same database. Raise if its role may not write."""
@@ -266,6 +277,14 @@ class PostgresCallerTransaction:
                 number = None if found_status is None else int(found_status)
                 found = StoredResponse(workspace, key, fingerprint, number, found_body, now_ms)
                 raise conflict(found, keyed.fingerprint)
+
+
+async def _has_agent(db: Db, row: JobRow) -> object:
+    return await db.fetchval(FIND_AGENT, row.workspace, row.agent)
+
+
+async def _add_agent(db: Db, events: TransactionEvents, now_ms: int, row: JobRow) -> None:
+    await hold_agents(db, now_ms, [(row.workspace, row.agent)])
 
 
 @asynccontextmanager

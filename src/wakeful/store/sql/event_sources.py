@@ -265,6 +265,13 @@ class SqlEventSources(SqlBase):
 
         return await self._record(Recorded((), always, keyed), write)
 
+    async def repeat_event(self, source_id: str, position: str) -> None:
+        """Write the position after an event that has a run already. NotFound: the subscription has ended.
+
+        Otherwise the server would send it again until its key is too old, and it would get a second run.
+        """
+        await self._driver.write(self._shared(receive), source_id, position, self.clock.now_ms())
+
     async def record_event_problem(
         self,
         source_id: str,

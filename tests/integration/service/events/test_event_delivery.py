@@ -140,6 +140,10 @@ async def test_an_event_that_arrives_again_or_at_once_twice_starts_one_run(world
         assert 204 in answers, answers
         assert set(answers) <= {204, 409}
     assert await world.crm.deliver(events[0]) == 204
+    assert (await world.source()).position == "1"
+    for event in events:  # the server sends again what follows the cursor that it was given
+        assert await world.crm.deliver(event) == 204
+    assert (await world.source()).position == "6", "else it would send them for ever"
     assert sorted(str(data) for data in _payloads(await world.runs())) == sorted(
         str(event["data"]) for event in events
     )
@@ -190,6 +194,17 @@ async def test_a_polled_event_that_cannot_be_read_does_not_hold_up_others(pollin
     assert _payloads([run for run in runs if run.reason is None]) == [{"number": 0}, {"number": 1}]
     (gap,) = await polling.incidents()
     assert (gap["cause"], gap["failedRuns"]) == ("event_gap", 2)
+
+
+async def test_a_server_that_answers_every_poll_with_nonsense_opens_one_incident(polling: World):
+    answer = {"events": [{"eventId": 7}, 8], "truncated": True, "hasMore": True, "nextPollMs": 0}
+    polling.crm._poll = lambda **given: {**answer, "cursor": "1"}  # type: ignore[method-assign]
+    await polling.save()
+    await eventually(lambda: polling.crm.methods.count("events/poll") > 3)
+    (gap,) = await polling.incidents()
+    assert (gap["cause"], gap["failedRuns"]) == ("event_gap", 5), (
+        "two at the start, and three after the cursor"
+    )
 
 
 async def test_an_event_without_webhook_delivery_is_polled(world: World):
