@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import partial
 from random import Random
 
 import pytest
@@ -20,7 +21,7 @@ from wakeful.run.run import NewRun
 from wakeful.signal.event_catalog import EVENTS, job_name, passes
 from wakeful.signal.mcp_events import subscription_id
 from wakeful.store.port import Store
-from wakeful.store.rows import JobRow, RunFilter
+from wakeful.store.rows import JobChange, JobRow, RunFilter
 from wakeful.store.sql.subscriptions import SubscriptionRow
 from wakeful.values.ids import new_id
 from wakeful.values.json_value import Json, compact
@@ -117,6 +118,22 @@ async def test_events_are_fed_once_and_in_order_by_replicas_that_stop(
         events = await _delivered(store, row)
         found = [event["data"]["runId"] for event in events]  # type: ignore[index]
         assert found == expected[row.id][: len(found)]
+
+
+async def test_a_paused_subscription_gets_no_events_of_that_time(store: Store, clock: FalseClock) -> None:
+    row, other = [await _subscribe(store, "job.changed", "{}", number) for number in range(2)]
+    loop = EventFeeder(store, store.clock, max_sleep_ms=100)
+    for number, enabled in enumerate((True, False, True)):
+        await store.change_job(row.job_id, partial(_enable, enabled), [])
+        await store.create_jobs([asleep(f"job-{number}")])
+        while (await loop.step() or 0) == clock.ms:
+            pass
+    found = [[event["data"]["job"] for event in await _delivered(store, each)] for each in (row, other)]  # type: ignore[index]
+    assert found == [["job-0", "job-2"], ["job-0", "job-1", "job-2"]]
+
+
+def _enable(enabled: bool, row: JobRow) -> JobChange:
+    return JobChange(row._replace(enabled=enabled, disabled_reason=None if enabled else "paused"))
 
 
 async def test_each_kind_of_fact_is_an_event_with_the_declared_fields(store: Store) -> None:

@@ -22,7 +22,7 @@ from wakeful.api.http.session_cookie import check_change, masked, session_token
 from wakeful.api.mcp.oauth import AUTHORIZE, Asked, Provider, is_local, issuer_of, read_form
 from wakeful.dashboard.context import PageRoute, chosen_theme, requested_path
 from wakeful.dashboard.render import render_page
-from wakeful.errors import InvalidArgument, Unauthenticated
+from wakeful.errors import InvalidArgument, NotFound, Unauthenticated
 from wakeful.service.auth.access import Principal, Role, grantable_roles
 from wakeful.service.auth.oauth import Approval, check_approver
 from wakeful.service.auth.web_sessions import csrf_token
@@ -52,6 +52,8 @@ async def show_consent(request: Request, services: ServicesDep) -> Response:
     asked = await _check(request, services, issuer)
     names = [row.name for row in await services.agents.workspaces.list(person)]
     workspaces = sorted(names, key=lambda name: name != "default")[:_OFFERED]
+    if not workspaces:
+        raise NotFound("there is no workspace that you may use yet; ask the operator of this installation")
     token, principal = await _person(request, services, workspaces[0])
     agents = [row.name for row in await services.agents.list(principal, workspaces[0])]
     roles = set(grantable_roles(principal))

@@ -37,6 +37,7 @@ from wakeful.signal.mcp_events import (
 )
 from wakeful.values.instants import iso_utc
 from wakeful.values.json_value import Json, compact
+from wakeful.values.stored_text import is_storable
 
 KIND: Final = "event"
 #: How long the verification of a callback may take.
@@ -73,7 +74,7 @@ class EventLauncher(WebhookLauncher):
         Where private addresses are allowed, HTTP to this machine is too.
         """
         try:
-            url = parse_url(value if isinstance(value, str) else None)
+            url = parse_url(value if isinstance(value, str) and is_storable(value) else None)
             self._guard.check_host(url.raw_host or "")
         except AddressRefused as error:
             raise InvalidArgument(f"delivery.url: {error}") from error

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.values.json_value import Json, compact, list_choices, quote
+from wakeful.values.stored_text import UNSTORABLE, is_storable
 
 #: The event of a schedule.
 TICK: Final = "schedule.tick"
@@ -200,7 +201,10 @@ def check_arguments(event: EventDefinition, arguments: object) -> dict[str, Json
     for name, value in given.items():
         if not isinstance(value, str) and not (name == "schedule" and isinstance(value, dict)):
             raise InvalidArgument(f"arguments: '{name}' is a text, not {quote(value)}")
-    if len(compact(given).encode("utf-8", "replace")) > MAX_ARGUMENTS:
+    text = compact(given)
+    if not is_storable(text):
+        raise InvalidArgument(f"arguments: {UNSTORABLE}")
+    if len(text.encode()) > MAX_ARGUMENTS:
         raise InvalidArgument(f"arguments: they have more than {MAX_ARGUMENTS:,} bytes")
     return given
 

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+import httpx2
 import pytest
 from aiohttp import web
 from joserfc import jwt
@@ -20,9 +21,11 @@ from joserfc import jwt
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import HOME, ApiClient, Reply, served
 from tests.support.browser_client import BrowserClient, browsing
+from tests.support.mcp_oauth import RawClient
 from tests.support.openid_issuers import CLIENT, FakeIssuer, fake_issuer, new_key, real_issuer, unsigned
 from tests.support.waiting import eventually
 from wakeful import Wakeful
+from wakeful.errors import Unauthenticated
 from wakeful.service.auth import openid
 from wakeful.settings import Settings
 
@@ -230,6 +233,23 @@ async def test_signing_out_everywhere_ends_all_sessions_of_the_person_and_of_nob
         form = {"csrf": browser.csrf["x-wakeful-csrf"], "everywhere": "1"}
         assert (await browser("POST", "/sign-out", form=form)).status == 303
         assert [await each.status() for each in (browser, second, bob)] == [401, 401, 200]
+
+
+@on_one_store
+async def test_a_person_whose_workspace_does_not_exist_gets_pages_that_say_so_and_signs_out(
+    new_app: NewApp, fake: FakeIssuer
+):
+    app = new_app(settings=_settings(fake.url, oidc_groups={"ops": {"soon": "admin"}}))
+    async with app, served(app) as ask, browsing(ask.url) as browser, httpx2.AsyncClient() as http:
+        await _sign_in(browser, fake, groups=["ops"])
+        token, assistant = browser.token, RawClient(ask.url, http)
+        await assistant.register()
+        page = await browser("GET", assistant.authorization())
+        assert (page.status, "no workspace that you may use" in page.body) == (404, True)
+        form = {"csrf": browser.csrf["x-wakeful-csrf"], "everywhere": "1"}
+        assert (await browser("POST", "/sign-out", form=form)).status == 303
+        with pytest.raises(Unauthenticated):
+            await app.services.auth.web_sessions.authenticate(token)
 
 
 @on_one_store

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from wakeful.document import read_definition
 from wakeful.engine.event_facts import read_facts
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
-from wakeful.job.job import Definition, JobRecord, Work, choose_anchor
+from wakeful.job.job import Definition, JobRecord, Work, check_slug, choose_anchor
 from wakeful.job.policy import DAY_MS, Backoff, Policy
 from wakeful.launch.event_callback import KIND, EventLauncher
 from wakeful.launch.secrets import Keyring, read_secret
@@ -108,6 +108,7 @@ class Subscriptions:
         event = find_event(request.name)
         arguments = check_arguments(event, request.arguments)
         scope, agent = agent or principal.agent, agent or principal.agent or WORKSPACE_AGENT
+        check_slug(agent, "agent")  # its job adds an agent that there is not
         await self._authorize(principal, workspace, agent, event)
         filters = await self.filters(principal, workspace, scope, event, arguments)
         url, secret = self._read_delivery(event, request.delivery)
@@ -262,6 +263,8 @@ class Subscriptions:
         check_person(principal, "a subscription to events")
         action: Action = "job.write" if event.name == TICK else "read"
         await self._accounts.authorize(principal, action, workspace, agent)
+        if event.name != TICK and agent != WORKSPACE_AGENT:  # who may only read adds no agent
+            await self._accounts.agent(workspace, agent)
         if event.name == TICK and principal.role == "agent":
             context = await self._accounts.context(workspace, agent)
             if context.approval:

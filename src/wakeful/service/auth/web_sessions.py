@@ -268,12 +268,14 @@ class WebSessions:
 
     async def end_own(self, principal: Principal) -> int:
         """End all sessions and sign-in links of the principal's key; returns how many sessions."""
-        key_id = principal.actor.removeprefix(_KEY_ACTOR)
-        return await self.end_all(principal, principal.workspace or "default", key_id)
+        return await self._end_all(principal, _workspace(principal), principal.actor.removeprefix(_KEY_ACTOR))
 
     async def end_all(self, principal: Principal, workspace: str, key_id: str) -> int:
         """End all sessions and sign-in links of a key; returns how many sessions."""
         await self._permit(principal, workspace, key_id)
+        return await self._end_all(principal, workspace, key_id)
+
+    async def _end_all(self, principal: Principal, workspace: str, key_id: str) -> int:
         entry = principal.entry(workspace, _action(key_id, "sign-out-everywhere"), key_id)
         ended = await self._store.delete_web_sessions(key_id, [entry])
         self.forget(key_id)

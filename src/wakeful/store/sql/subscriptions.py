@@ -24,6 +24,9 @@ _COLUMNS: Final = (
     "id, workspace, agent, principal, event, arguments, url, job_id, position, created_at, refreshed_at, "
     "expires_at, ended_at, reason"
 )
+_OF_SUBSCRIPTION: Final = ", ".join(
+    f"s.{column}::text" if column == "job_id" else f"s.{column}" for column in _COLUMNS.split(", ")
+)
 _SELECT: Final = f"SELECT {_COLUMNS.replace('job_id', 'job_id::text')} FROM subscriptions"
 #: the primary key
 SUBSCRIPTION: Final = f"{_SELECT} WHERE id = $1"
@@ -84,12 +87,13 @@ POSITION: Final = "SELECT position FROM event_position WHERE id = 1"
 BEGIN_FEEDING: Final = "INSERT INTO event_position (id, position) VALUES (1, $1) ON CONFLICT DO NOTHING"
 #: the primary key. The replica that moves the position writes the runs
 MOVE_POSITION: Final = "UPDATE event_position SET position = $2 WHERE id = 1 AND position = $1"
-#: subscriptions_of_event: a range of it for each workspace and event
+#: subscriptions_of_event: a range of it for each workspace and event; the primary key of jobs for each
 SUBSCRIBERS: Final = f"""
-    SELECT {_COLUMNS.replace("job_id", "s.job_id::text").replace("position", "s.position")}
+    SELECT {_OF_SUBSCRIPTION}
     FROM unnest($1::text[], $2::text[]) w (in_workspace, named)
     /*+ CROSS */ JOIN subscriptions s ON s.workspace = w.in_workspace AND s.event = w.named
-    WHERE s.ended_at IS NULL"""
+    /*+ CROSS */ JOIN jobs j ON j.id = s.job_id
+    WHERE s.ended_at IS NULL AND j.enabled"""
 #: the primary key, once for each. A transaction that ends one waits, and then cancels its new runs
 HOLD: Final = """
     SELECT id FROM subscriptions WHERE id = ANY($1::text[]) AND ended_at IS NULL ORDER BY id FOR SHARE"""
@@ -167,7 +171,10 @@ async def event_position(session: SqlSession) -> int | None:
 
 
 async def subscribers(session: SqlSession, wanted: Sequence[tuple[str, str]]) -> list[SubscriptionRow]:
-    """Return the active subscriptions to these events, each a workspace and a name."""
+    """Return the active subscriptions to these events, each a workspace and a name.
+
+    Without those whose jobs are paused: they get no events of that time, as others get no ticks.
+    """
     rows = await session.rows(SUBSCRIBERS, *map(list, zip(*wanted, strict=True)))
     return [SubscriptionRow(*row) for row in rows]
 

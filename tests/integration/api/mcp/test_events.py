@@ -34,6 +34,7 @@ class Subscriber:
         self.events: list[dict[str, Any]] = []
         self.status = 200
         self.challenge: str | None = None
+        self.agent = ""
         receiver.answer = self.answer
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -68,6 +69,7 @@ class Subscriber:
         own = {"Authorization": f"Bearer {caller.key}"}
         async with caller.session.post(
             f"{caller.url}/mcp",
+            params={"agent": self.agent},
             data=json.dumps(request),
             headers={"content-type": "application/json", **headers, **own},
         ) as response:
@@ -164,6 +166,31 @@ async def test_wrong_requests_are_refused_with_the_codes_of_the_protocol(subscri
     subscriber.receiver.answers(500)
     assert (await refused())[0] == -32015
     assert await subscriber.client.app.store.subscriptions("default", None) == []
+
+
+async def test_an_unusable_text_is_refused_and_only_who_writes_jobs_adds_an_agent(
+    subscriber: Subscriber,
+) -> None:
+    member, invalid = await subscriber.client.new("member"), -32602
+    delivery = subscriber.tick()["delivery"]
+    finished: dict[str, Any] = {"name": "run.finished", "delivery": delivery}
+
+    async def code(agent: str = "", client: ApiClient | None = None, **given: object) -> int | None:
+        subscriber.agent = agent
+        answer = await subscriber.call("events/subscribe", client, **given)
+        found: int | None = answer.get("error", {}).get("code")
+        return found
+
+    for agent in ("No name!", "x" * 300, "a/b"):
+        assert await code(agent, **subscriber.tick()) == await code(agent, **finished) == invalid
+    for text in ("\ud800", "a\ud800b"):
+        assert await code(**finished, arguments={"job": text}) == invalid
+        assert await code(**subscriber.tick(arguments={"schedule": {"kind": text}})) == invalid
+        assert await code(**{**finished, "delivery": {**delivery, "url": delivery["url"] + text}}) == invalid
+    assert await code("nobody", member, **finished) == await code("nobody", **finished) == -32011
+    assert [each.name for each in await subscriber.client.app.store.agents("default")] == ["default"]
+    assert await code("writer", **subscriber.tick(arguments={"schedule": "0 9 * * *"})) is None
+    assert await code("writer", member, **finished) is None
 
 
 @on_one_store
