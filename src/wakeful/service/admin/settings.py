@@ -6,6 +6,7 @@ Each is described in a sentence; `docs/reference/settings.md` says more.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -34,6 +35,9 @@ _BY_NAME: Final = {
     "chat_hosts": "CHAT_HOSTS_",
     "event_servers": "EVENT_SERVER_",
 }
+
+#: The user of an address, with the password, or a token in its place.
+_USER: Final = re.compile("//.*@")
 
 #: By the name of the field of `Settings`.
 DESCRIPTIONS: Final[Mapping[str, str]] = {
@@ -213,9 +217,13 @@ def _text(name: str, value: object) -> str | None:
 
     >>> _text("commands", ("rsync", "df")), _text("worker_http", True), _text("db", "postgresql://a:b@h/d")
     ('rsync,df', 'true', 'postgresql://a@h/d')
+    >>> _text("nats_url", ("nats://me:pw@a:4222", "nats://token@b", "nats://c"))
+    'nats://***@a:4222,nats://***@b,nats://c'
     """
     if value is None:
         return None
+    if name == "nats_url" and isinstance(value, tuple):
+        value = tuple(_USER.sub("//***@", str(each)) for each in value)
     if name == "db":
         return mask_address(str(value))
     if isinstance(value, bool):
