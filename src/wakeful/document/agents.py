@@ -25,11 +25,11 @@ from wakeful.document.kinds import (
     milliseconds,
     read_as,
     read_object,
+    read_zone,
     replace_duration,
     text,
     whole,
 )
-from wakeful.document.timing import read_zone
 from wakeful.schedule.schedules import SHORTEST_INTERVAL_MS
 from wakeful.values.duration import MINUTE
 from wakeful.values.json_value import Json, camel_keys, quote, refuse

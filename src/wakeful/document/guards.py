@@ -8,12 +8,15 @@ from typing import Final
 
 from wakeful.document.kinds import (
     Kind,
+    Reader,
     check_names,
+    clock,
     copy_object,
     flag,
     milliseconds,
     read_as,
     read_object,
+    read_zone,
     replace_duration,
     text,
     whole,
@@ -32,7 +35,7 @@ _COST_CAPS: Final = ("costPerDay", "costPerRun")
 TOKENS: Final = whole(1, 2**53)
 MOST_COST: Final = 1e12
 #: The fields of alerts.
-ALERT_FIELDS: Final[dict[str, Kind]] = {
+ALERT_FIELDS: Final[dict[str, Reader]] = {
     "url": text(2_048),
     "secret": text(1_024),
     "channel": text(1_024),
@@ -42,6 +45,8 @@ ALERT_FIELDS: Final[dict[str, Kind]] = {
     "missed": flag,
     "budget": flag,
     "waiting": flag,
+    "digest": clock,
+    "digestTz": read_zone,
     "cooldownMs": milliseconds(0, 30 * DAY),
 }
 #: The values of alert fields that a document leaves out.
@@ -139,7 +144,7 @@ def alerts(value: object) -> dict[str, Json]:
     check_names(values, "alerts", tuple(ALERT_FIELDS))
     if "url" not in values and "channel" not in values:
         refuse("it has neither a url nor a channel; give a webhook's url, a channel's name, or both")
-    for name, needs in (("secret", "url"), ("to", "channel")):
+    for name, needs in (("secret", "url"), ("to", "channel"), ("digestTz", "digest")):
         if name in values and needs not in values:
             refuse(f"{name}: it has no effect without a {needs}; give one, or leave it out")
     for name, read in ALERT_FIELDS.items():

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Literal, get_args
 
+from wakeful.cron.zone import zone
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import MAX_NAME, SLUG, Chain, ChainOn, check_slug
 from wakeful.job.policy import Backoff
 from wakeful.schedule.calendars import Calendar, parse_exclude, stored_exclude
-from wakeful.schedule.day_rules import parse_hours
+from wakeful.schedule.day_rules import parse_clock, parse_hours
 from wakeful.values.duration import LONGEST, parse_duration, spell_duration
 from wakeful.values.json_value import (
     Json,
@@ -179,8 +180,25 @@ def _hours(value: object) -> str:
 #: Hours of the day, such as `08:00-22:00`.
 hours: Final = Kind("line", _hours, {"type": "string", "examples": ["08:00-22:00"]}, "str", "str")
 
+
+def _clock(value: object) -> str:
+    if not isinstance(value, str):
+        refuse(f"{quote(value)} is not text; write a time of day, such as '09:00'")
+    return parse_clock(value)
+
+
+#: A time of day, such as `09:00`.
+clock: Final = Kind("line", _clock, {"type": "string", "examples": ["09:00"]}, "str", "str")
+
 #: An instant. Without an offset it is in the zone of the job, so that `document.timing` reads it.
 instant: Final = Kind("instant", None, None, "Instant", "datetime")
+
+
+def read_zone(value: object) -> str:
+    """Return the name of a time zone if it exists, else raise InvalidArgument."""
+    if not isinstance(value, str):
+        refuse(f"{quote(value)} is not text; give the name of a zone, such as 'Europe/Berlin'")
+    return zone(value).name
 
 
 def read_object(value: object, example: str) -> dict[str, object]:

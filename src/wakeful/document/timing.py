@@ -12,8 +12,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from wakeful.cron import zone
 from wakeful.document.fields import TIMING
+from wakeful.document.kinds import read_zone
 from wakeful.document.reading import Defaults, DocumentReader
 from wakeful.errors import InvalidSchedule
 from wakeful.job.job import Timing
@@ -69,13 +69,6 @@ def read_timing(reading: DocumentReader) -> Timing | None:
     if len(problems) == known and not reading.stored and timing != reading.old_timing:
         _check(timing, reading)
     return timing
-
-
-def read_zone(value: object) -> str:
-    """Return the name of a time zone if it exists, else raise InvalidArgument."""
-    if not isinstance(value, str):
-        refuse(f"{quote(value)} is not text; give the name of a zone, such as 'Europe/Berlin'")
-    return zone(value).name
 
 
 def check_zone(tz: str, defaults: Defaults, *, named: bool = True) -> None:

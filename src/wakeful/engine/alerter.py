@@ -2,17 +2,20 @@
 
 An alert is a run of the job that posts it to the webhook, and a run of the job that sends it to the channel,
 so that each is recorded and retried on its own. One transaction changes an incident, or removes an event, and
-inserts the runs, so only one replica does it. When a reminder is due is in the database too.
+inserts the runs, so only one replica does it. When a reminder is due is in the database too, and
+when the last digest of what waits was written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from wakeful.engine.loop import Loop
 from wakeful.logs import get_logger
 from wakeful.run.alerts import Alert, AlertEvent, DueIncident, Notification, decide, judge
+from wakeful.run.digests import DigestOwner, digest_times, write_digest
 from wakeful.store.port import Store
 from wakeful.values.clock import Clock
 
@@ -22,7 +25,7 @@ log = get_logger("wakeful.alerter")
 
 
 class Alerter(Loop):
-    """Sends alerts.
+    """Sends alerts and digests.
 
     The replica that writes an incident is notified of it. The others check every `check_ms`, in case that
     replica has died.
@@ -34,13 +37,44 @@ class Alerter(Loop):
     def __init__(self, store: Store, clock: Clock, check_ms: int) -> None:
         super().__init__(clock, check_ms)
         self._store = store
+        #: when to look for digests that are due
+        self._digests_ms: int | None = None
 
     async def step(self) -> int | None:
         """Handle one batch. Returns the current time while there may be more."""
         now_ms = self.clock.now_ms()
         events = await self._store.raise_alerts(now_ms, _BATCH, self._judge)
         incidents, next_ms = await self._store.notify_incidents(now_ms, _BATCH, self._decide)
-        return now_ms if events >= _BATCH or incidents >= _BATCH else next_ms
+        digests_ms = await self._send_digests(now_ms)
+        if events >= _BATCH or incidents >= _BATCH:
+            return now_ms
+        return digests_ms if next_ms is None else min(next_ms, digests_ms)
+
+    async def _send_digests(self, now_ms: int) -> int:
+        """Send the digests that are due, if it is time to look. Returns when to look again."""
+        latest_ms = now_ms + self._max_sleep_ms
+        if self._digests_ms is not None and now_ms < self._digests_ms <= latest_ms:
+            return self._digests_ms
+        next_ms = latest_ms
+        for owner in await self._store.digest_owners():
+            self.report_progress()
+            times = self._digest_times(owner, now_ms)
+            if times is None:
+                continue
+            if owner.since_ms < times[0]:
+                await self._store.send_digest(now_ms, owner, times[0], partial(write_digest, owner, now_ms))
+            next_ms = min(next_ms, times[1])
+        self._digests_ms = next_ms
+        return next_ms
+
+    @staticmethod
+    def _digest_times(owner: DigestOwner, now_ms: int) -> tuple[int, int] | None:
+        """Return when digests are due; None for settings that cannot be read, so that they stop no other."""
+        try:
+            return digest_times(owner, now_ms)
+        except Exception:
+            log.exception("digest.set_aside", workspace=owner.workspace, agent=owner.agent)
+            return None
 
     def _judge(self, event: AlertEvent) -> Sequence[Alert]:
         """Return the alerts of an event; none for one that cannot be read, so that it blocks no other."""

@@ -22,7 +22,7 @@ from wakeful.values.json_value import Json
 _MAX_ERROR: Final = 500
 _CHANNEL_ERROR: Final = 300
 #: The severity of a message to a channel; otherwise `failure`.
-_CHANNEL_KINDS: Final = {"budget": "warning", "inbox": "warning", "recovered": "success"}
+_CHANNEL_KINDS: Final = {"budget": "warning", "inbox": "warning", "digest": "info", "recovered": "success"}
 _UNITS: Final = {"tokensPerDay": "tokens", "costPerDay": "cost"}
 
 
@@ -126,15 +126,18 @@ class AlertText(NamedTuple):
     advice: str = ""
     #: the error of the run
     error: str = ""
+    #: a list
+    lines: tuple[str, ...] = ()
 
     @property
     def message(self) -> str:
         """The text in one line."""
         text = f"{self.fact}; {self.advice}" if self.advice else self.fact
-        return f"{text}: {self.error[:_MAX_ERROR]}" if self.error else text
+        details = self.error[:_MAX_ERROR] or "; ".join(self.lines)
+        return f"{text}: {details}" if details else text
 
 
-class _Message(NamedTuple):
+class Message(NamedTuple):
     """A message about a job, an agent or a workspace."""
 
     kind: str
@@ -166,11 +169,13 @@ def judge(event: AlertEvent, now_ms: int) -> list[Alert]:
         subject = event.job_id or event.agent
         fact = f"{_subject(event)} missed {_times(event.times, 'tick')}"
         text = AlertText(fact, error="no replica was running")
-    message = _Message(
+    message = Message(
         event.kind, event.at_ms, event.workspace, event.agent, event.job_name, event.run_id, event.times, text
     )
     return [
-        Alert(event.workspace, subject, event.kind, cooldown_ms, _runs(message, event.recipients, now_ms))
+        Alert(
+            event.workspace, subject, event.kind, cooldown_ms, message_runs(message, event.recipients, now_ms)
+        )
     ]
 
 
@@ -210,7 +215,7 @@ def decide(due: DueIncident, now_ms: int) -> Notification:
     runs = [
         run
         for kind, text in texts.items()
-        for run in _runs(_about(incident, kind, text), due.recipients, now_ms)
+        for run in message_runs(_about(incident, kind, text), due.recipients, now_ms)
     ]
     return Notification(idle, tuple(runs))
 
@@ -235,9 +240,9 @@ def _recovery(incident: Incident) -> AlertText:
     return AlertText(f"{_subject(incident)} has recovered {after} ({incident.cause})")
 
 
-def _about(incident: Incident, kind: str, text: AlertText) -> _Message:
+def _about(incident: Incident, kind: str, text: AlertText) -> Message:
     recovered = kind == "recovered"
-    return _Message(
+    return Message(
         kind,
         incident.closed_ms if recovered and incident.closed_ms is not None else incident.failed_ms,
         incident.workspace,
@@ -250,7 +255,7 @@ def _about(incident: Incident, kind: str, text: AlertText) -> _Message:
     )
 
 
-def _runs(message: _Message, recipients: Recipients, now_ms: int) -> tuple[NewRun, ...]:
+def message_runs(message: Message, recipients: Recipients, now_ms: int) -> tuple[NewRun, ...]:
     """Return the runs that send a message: one for each destination."""
     ways = (
         (recipients.webhook, _webhook_payload(message)),
@@ -259,7 +264,7 @@ def _runs(message: _Message, recipients: Recipients, now_ms: int) -> tuple[NewRu
     return tuple(_run(message, sender, payload, now_ms) for sender, payload in ways if sender is not None)
 
 
-def _webhook_payload(message: _Message) -> dict[str, Json]:
+def _webhook_payload(message: Message) -> dict[str, Json]:
     """Return the payload for the webhook."""
     incident = message.incident
     return {
@@ -275,11 +280,11 @@ def _webhook_payload(message: _Message) -> dict[str, Json]:
     }
 
 
-def _channel_payload(message: _Message) -> dict[str, Json]:
+def _channel_payload(message: Message) -> dict[str, Json]:
     """Return the payload for the channel: a title, and the details as the body."""
     text, incident = message.text, message.incident
     error = text.error if len(text.error) <= _CHANNEL_ERROR else f"{text.error[: _CHANNEL_ERROR - 1]}…"
-    details = "\n".join(_sentence(line) for line in (error, text.advice) if line)
+    details = "\n".join([*text.lines, *(_sentence(line) for line in (error, text.advice) if line)])
     where = [
         f"workspace {message.workspace}",
         *([f"incident {incident.id}"] if incident else []),
@@ -293,7 +298,7 @@ def _channel_payload(message: _Message) -> dict[str, Json]:
     }
 
 
-def _run(message: _Message, sender: AlertJob, payload: Json, now_ms: int) -> NewRun:
+def _run(message: Message, sender: AlertJob, payload: Json, now_ms: int) -> NewRun:
     return manual_run(
         job_id=sender.id,
         workspace=message.workspace,

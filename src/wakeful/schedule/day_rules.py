@@ -24,6 +24,7 @@ from wakeful.values.bounded_cache import MB, bounded_cache, text_size
 
 _DAY: Final = 24 * 60
 _HOURS: Final = re.compile(r"([0-9]{1,2})(?::([0-9]{2}))?\s*[-–]\s*([0-9]{1,2})(?::([0-9]{2}))?")
+_CLOCK: Final = re.compile(r"([0-9]{1,2})(?::([0-9]{2}))?")
 _EXPECTED: Final = "write from when to when, such as '08:00-22:00', or '22:00-06:00' over midnight"
 WEEKDAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _FULL_NAMES: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -52,6 +53,19 @@ def parse_hours(text: str) -> str:
             f"{text[:64]!r} ends when it begins; leave the hours out for no limit, or {_EXPECTED}"
         )
     return f"{_clock_text(start)}-{_clock_text(end)}"
+
+
+def parse_clock(text: str) -> str:
+    """Return a time of day in its normal form, or raise InvalidArgument.
+
+    >>> parse_clock("9"), parse_clock("17:30")
+    ('09:00', '17:30')
+    """
+    found = _CLOCK.fullmatch(text.strip())
+    minute = _DAY if found is None else _minute(found[1], found[2])
+    if minute >= _DAY:
+        raise InvalidArgument(f"{text[:64]!r} is not a time of day; write one such as '09:00'")
+    return _clock_text(minute)
 
 
 def within(hours: str, tz: str, at_ms: int) -> bool:

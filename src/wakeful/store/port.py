@@ -71,6 +71,7 @@ from wakeful.store.sql import stats
 from wakeful.store.sql.admin import SqlAdmin
 from wakeful.store.sql.budgets import SqlBudgets
 from wakeful.store.sql.deliveries import SqlDeliveries
+from wakeful.store.sql.digests import SqlDigests
 from wakeful.store.sql.event_sources import SqlEventSources
 from wakeful.store.sql.executors import SqlExecutors
 from wakeful.store.sql.figures import SqlFigures, SqlLive
@@ -107,6 +108,7 @@ class Store(
     SqlVerifications,
     SqlSuggestions,
     SqlInbox,
+    SqlDigests,
     SqlHooks,
     SqlSubscriptions,
     SqlEventSources,

@@ -18,6 +18,7 @@ from wakeful.values.clock import SystemClock
 _CALLS = (
     "plan", "next_wake_ms", "take", "next_due_ms", "finish", "finish_and_take", "beat", "rescue", "expire",
     "find_lost", "prune", "prune_changes", "budget_blocks", "count_runs", "notify_incidents", "raise_alerts",
+    "digest_owners",
     "take_verifications", "next_verification_ms", "take_deliveries", "next_delivery_ms", "take_turns",
     "next_turn",
 )  # fmt: skip

@@ -11,8 +11,9 @@ from wakeful.document.agents import EVOLUTION_FIELDS, OFF, deliver_to, evolution
 from wakeful.document.agents import approval as read_approval
 from wakeful.document.agents import queue as read_queue
 from wakeful.document.agents import self_scheduling as read_self_scheduling
+from wakeful.document.kinds import read_zone
 from wakeful.document.target import AGENT_KIND
-from wakeful.document.timing import check_zone, read_zone
+from wakeful.document.timing import check_zone
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job.job import Definition, Work, check_slug

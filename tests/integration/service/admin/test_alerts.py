@@ -173,6 +173,8 @@ async def test_alert_settings_are_validated_and_their_secret_is_not_shown(
             ({"url": "ftp://a"}, "alerts: 'ftp://a' is not an http or https URL"),
             ({"url": receiver.url, "secret": "short"}, "alerts: a webhook secret is 'whsec_'"),
             ({"url": receiver.url, "failures": 0}, "alerts: failures: 0 is out of range"),
+            ({"url": receiver.url, "digest": "25:00"}, "alerts: digest: '25:00' is not a time of day"),
+            ({"url": receiver.url, "digestTz": "UTC"}, "alerts: digestTz: it has no effect without a digest"),
             ({"url": receiver.url, "often": True}, "alerts: alerts has no field 'often'"),
         ]:
             with pytest.raises(InvalidArgument, match=said):

@@ -70,12 +70,20 @@ ALERTS: Final[Schema] = {
             "missed": BOOLEAN,
             "budget": BOOLEAN,
             "waiting": BOOLEAN,
+            "digest": {
+                **schema_of(ALERT_FIELDS["digest"]),
+                "description": "When each day a list of what waits for a person is sent, if anything waits.",
+            },
+            "digestTz": {
+                "type": "string",
+                "description": "The zone of `digest`; that of the agent or the workspace by default.",
+            },
             "cooldownMs": schema_of(ALERT_FIELDS["cooldownMs"]),
             "cooldown": {"type": "string", "examples": ["1h"]},
         },
     ),
     "anyOf": [{"required": ["url"]}, {"required": ["channel"]}],
-    "dependentRequired": {"secret": ["url"], "to": ["channel"]},
+    "dependentRequired": {"secret": ["url"], "to": ["channel"], "digestTz": ["digest"]},
     "description": "Where alerts go, and which events cause them: a webhook, a channel, or both.",
 }
 
