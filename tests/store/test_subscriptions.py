@@ -121,6 +121,10 @@ async def test_no_subscription_of_an_assistant_outlives_the_access_of_its_person
     less = ada._replace(grants={"default": "member"}, signed_in_ms=NOW + 5)
     await store.sign_in_person(less, session._replace(hash=b"2"))
     assert await ends() == [NOW + DAY, NOW + DAY, NOW + 5, bound, end]
+    # Also one that is written now, after its callback was verified for long.
+    again = asleep("again")
+    late = await _subscribe(store, _subscription(again, "again", principal="key:admin"), again)
+    assert late.expires_ms == NOW
     await store.end_access_of_person(ada._replace(grants={}, signed_in_ms=NOW + 9))
     assert await ends() == [NOW + DAY, NOW + DAY, NOW + 9, NOW + 9, end]
 

@@ -112,34 +112,34 @@ class Subscriptions:
         await self._authorize(principal, workspace, agent, event)
         filters = await self.filters(principal, workspace, scope, event, arguments)
         url, secret = self._read_delivery(event, request.delivery)
-        context = await self._accounts.context(workspace, agent)
-        self._target_policy.check(principal, Work(target={"kind": "webhook", "url": url}), context)
-        now_ms = self._store.clock.now_ms()
         identity = subscription_id(_owner(principal, workspace, agent), url, event.name, arguments)
-        job = subscription_job(context, identity, event, arguments, now_ms, principal)
+
+        def prepare(context: JobContext) -> JobRecord:
+            self._check_agent(principal, context, event)
+            self._target_policy.check(principal, Work(target={"kind": "webhook", "url": url}), context)
+            now_ms = self._store.clock.now_ms()
+            return subscription_job(context, identity, event, arguments, now_ms, principal)
+
+        async def write(context: JobContext) -> SubscriptionRow:
+            job = prepare(context)  # the agent may have changed while the callback was verified
+            row = SubscriptionRow(
+                identity, workspace, agent, principal.actor, event.name, compact(filters, sort=True), url,
+                job.id, 0, job.created_ms, job.created_ms, _expiry_ms(request.ttl_ms, job.created_ms),
+            )  # fmt: skip
+
+            def entries(written: SubscriptionRow) -> list[AuditEntry]:
+                action = "subscription.create" if written.job_id == job.id else "subscription.refresh"
+                return [_entry(principal, written, action)]
+
+            sealed = self._keyring.seal(secret)
+            return await self._store.subscribe(
+                row, job_to_row(job, sealed), entries, self._allowance, context.inherited
+            )
+
+        prepare(await self._accounts.context(workspace, agent))
         assert self._launcher is not None
         await self._launcher.verify_callback(url, secret, identity)
-        row = SubscriptionRow(
-            identity,
-            workspace,
-            agent,
-            principal.actor,
-            event.name,
-            compact(filters, sort=True),
-            url,
-            job.id,
-            0,
-            now_ms,
-            now_ms,
-            _expiry_ms(request.ttl_ms, now_ms),
-        )
-
-        def entries(written: SubscriptionRow) -> list[AuditEntry]:
-            action = "subscription.create" if written.job_id == job.id else "subscription.refresh"
-            return [_entry(principal, written, action)]
-
-        sealed = self._keyring.seal(secret)
-        return await self._store.subscribe(row, job_to_row(job, sealed), entries, self._allowance)
+        return await self._accounts.with_context(workspace, agent, write)
 
     async def list(
         self,
@@ -265,12 +265,13 @@ class Subscriptions:
         await self._accounts.authorize(principal, action, workspace, agent)
         if event.name != TICK and agent != WORKSPACE_AGENT:  # who may only read adds no agent
             await self._accounts.agent(workspace, agent)
-        if event.name == TICK and principal.role == "agent":
-            context = await self._accounts.context(workspace, agent)
-            if context.approval:
-                raise FailedPrecondition(
-                    f"schedules of agent '{agent}' wait for a person, so its key cannot subscribe to time"
-                )
+
+    @staticmethod
+    def _check_agent(principal: Principal, context: JobContext, event: EventDefinition) -> None:
+        if event.name == TICK and principal.role == "agent" and context.approval:
+            raise FailedPrecondition(
+                f"schedules of agent '{context.agent}' wait for a person, so its key cannot subscribe to time"
+            )
 
     def _read_delivery(self, event: EventDefinition, value: object) -> tuple[str, bytes]:
         """Return the callback and the secret of a request."""

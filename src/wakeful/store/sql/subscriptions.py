@@ -7,10 +7,12 @@ in one transaction.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from wakeful.run.run import NewRun
+from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry, always
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.quotas import Allowance
@@ -18,7 +20,7 @@ from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sql.base import Recorded, reads, writes
 from wakeful.store.sql.changelog import SqlChangelog
 from wakeful.store.sql.driver import SqlSession, Texts
-from wakeful.store.sql.people import SIGN_IN_LASTS_MS
+from wakeful.store.sql.people import SIGN_IN_LASTS_MS, may_give
 
 _COLUMNS: Final = (
     "id, workspace, agent, principal, event, arguments, url, job_id, position, created_at, refreshed_at, "
@@ -64,6 +66,12 @@ KEY_END: Final = """
         (SELECT p.signed_in_at FROM people p
             WHERE p.id = substr(k.created_by, 8) AND k.created_by LIKE 'person:%' AND k.client IS NOT NULL)
     FROM keys k WHERE k.id = $1 FOR SHARE"""
+#: the primary key: of an assistant, the person who connected it
+PERSON_OF_GRANT: Final = """
+    SELECT substr(created_by, 8), workspace, role FROM keys
+    WHERE id = $1 AND client IS NOT NULL AND created_by LIKE 'person:%'"""
+#: the primary key. A transaction that takes roles from the person waits, and then sees the subscription
+HOLD_GRANTS: Final = "SELECT grants FROM people WHERE id = $1 AND removed_at IS NULL FOR SHARE"
 #: runs_waiting (SQLite), live_runs_of_job (PostgreSQL)
 WAITING_RUNS: Final = Texts(
     sqlite="""
@@ -184,11 +192,17 @@ async def prune(session: SqlSession, before_ms: int) -> int:
     return await session.execute(PRUNE, before_ms)
 
 
-async def _key_end(session: SqlSession, principal: str) -> int | None:
+async def _key_end(session: SqlSession, principal: str, now_ms: int) -> int | None:
     """Return when the key of a principal ends; None: never, or it is no key."""
     if not principal.startswith(_KEY):
         return None
-    row = await session.row(KEY_END, principal.removeprefix(_KEY))
+    key_id = principal.removeprefix(_KEY)
+    grant = await session.row(PERSON_OF_GRANT, key_id)
+    if grant is not None:
+        person_id, workspace, role = grant
+        if not may_give(json.loads(await session.value(HOLD_GRANTS, person_id) or "{}"), workspace, role):
+            return now_ms
+    row = await session.row(KEY_END, key_id)
     if row is None:
         return None
     *ends, signed_in_ms = row
@@ -222,19 +236,21 @@ class SqlSubscriptions(SqlChangelog):
         job: JobRow,
         entries: Callable[[SubscriptionRow], Sequence[AuditEntry]],
         allowance: Allowance | None = None,
+        inherited: Inherited | None = None,
     ) -> SubscriptionRow:
         """Add the subscription and its job, or refresh the active one of this id; return it.
 
         It gets the changes from now on. A refreshed one keeps its job and its position, and gets the expiry
-        and the secret. None lasts longer than the key that subscribes. Quotas are charged as by
-        `create_jobs`. Topic: `jobs`.
+        and the secret. None lasts longer than the key that subscribes, or than what its person may give to
+        it. Quotas are charged as by `create_jobs`. AgentChanged: the agent has something else than
+        `inherited` now. Topic: `jobs`.
         """
         now_ms, position = self.clock.now_ms(), await self.last_change()
 
         async def write(db: Any, events: TransactionEvents) -> SubscriptionRow:
             session = self._driver.session(db)
             await session.lock_name(f"subscription:{row.id}")
-            key_end_ms = await _key_end(session, row.principal)
+            key_end_ms = await _key_end(session, row.principal, now_ms)
             ends = [ms for ms in (row.expires_ms, key_end_ms) if ms is not None]
             new = row._replace(position=position, expires_ms=min(ends, default=None))
             old = await subscription(session, row.id)
@@ -242,7 +258,8 @@ class SqlSubscriptions(SqlChangelog):
                 await session.execute(REFRESH, old.id, new.refreshed_ms, new.expires_ms)
                 return old._replace(refreshed_ms=new.refreshed_ms, expires_ms=new.expires_ms)
             await session.execute(DELETE_SUBSCRIPTION, row.id)
-            await self._operations.jobs.create_jobs(db, events, now_ms, [job], allowance, None)
+            expected = None if inherited is None else {(row.workspace, row.agent): inherited}
+            await self._operations.jobs.create_jobs(db, events, now_ms, [job], allowance, expected)
             if job.timing is None:  # its events come from the changelog
                 await session.execute(BEGIN_FEEDING, new.position)
             await session.execute(ADD_SUBSCRIPTION, *new[:_STORED])

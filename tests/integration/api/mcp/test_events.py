@@ -22,6 +22,7 @@ from wakeful.values.clock import SystemClock
 pytest.importorskip("mcp")
 
 VERSION = "2026-07-28"
+NOWHERE = "http://127.0.0.1:9/"
 SECRET = b"s" * 32
 
 
@@ -191,6 +192,27 @@ async def test_an_unusable_text_is_refused_and_only_who_writes_jobs_adds_an_agen
     assert [each.name for each in await subscriber.client.app.store.agents("default")] == ["default"]
     assert await code("writer", **subscriber.tick(arguments={"schedule": "0 9 * * *"})) is None
     assert await code("writer", member, **finished) is None
+
+
+@pytest.mark.parametrize("change", [{"active": False}, {"approval": "required"}])
+async def test_an_agent_that_changes_while_its_callback_is_verified_is_checked_again(
+    subscriber: Subscriber, change: dict[str, Any]
+) -> None:
+    store, verify = subscriber.client.app.store, subscriber.answer
+    await subscriber.client("PUT", "/agents/default", {"deliverTo": []})
+    agent = await subscriber.client.new("agent", agent="default")
+    await subscriber.client("PUT", "/agents/default", {"target": {"kind": "webhook", "url": NOWHERE}})
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        await subscriber.client("PATCH", "/agents/default", change)
+        return await verify(request)
+
+    subscriber.receiver.answer = answer
+    caller = subscriber.client if "active" in change else agent
+    refused = (await subscriber.call("events/subscribe", caller, **subscriber.tick()))["error"]
+    assert refused["code"] == -32602, refused
+    assert await store.subscriptions("default", None) == []
+    assert len(subscriber.receiver.bodies) == 1, "it is verified once"
 
 
 @on_one_store
