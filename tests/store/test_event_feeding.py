@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from random import Random
 
@@ -14,14 +14,14 @@ from tests.store.test_signal_outcomes import _running as running_signal
 from tests.store.test_verifications import report
 from tests.support.factories import NOW, FalseClock, alone, asked, asleep, ended, given_held, held
 from tests.support.instances import done
-from wakeful.engine import event_feeder
+from wakeful.engine import event_facts, event_feeder
 from wakeful.engine.event_facts import Fact, read_facts
 from wakeful.engine.event_feeder import EventFeeder, Subscribers, deliveries
 from wakeful.run.run import NewRun
 from wakeful.signal.event_catalog import EVENTS, job_name, passes
 from wakeful.signal.mcp_events import subscription_id
 from wakeful.store.port import Store
-from wakeful.store.rows import JobChange, JobRow, RunFilter
+from wakeful.store.rows import JobChange, JobRow, RunFilter, RunView
 from wakeful.store.sql.subscriptions import SubscriptionRow
 from wakeful.values.ids import new_id
 from wakeful.values.json_value import Json, compact
@@ -225,3 +225,39 @@ async def test_a_fact_is_compared_only_with_subscriptions_to_its_agent_and_job(
     assert len(compared) == 5
     for other in (fact._replace(workspace="hr"), fact._replace(seq=5), fact._replace(name="job.changed")):
         assert deliveries(other, Subscribers(rows), NOW) == []
+
+
+async def test_only_what_somebody_subscribes_to_is_read_and_not_much_at_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_facts, "_CHANGES", 3)
+    read: list[int] = []
+    runs_by_ids = store.runs_by_ids
+
+    async def count(ids: Sequence[str]) -> list[RunView]:
+        read.append(len(ids))
+        return await runs_by_ids(ids)
+
+    monkeypatch.setattr(store, "runs_by_ids", count)
+    changes = await _subscribe(store, "job.changed", "{}", 1)
+    labelled = asleep("labelled", labels='{"team":"ops"}')
+    await store.create_jobs([labelled])
+
+    def skipped() -> list[NewRun]:
+        return [asked(labelled, due_ms=None, state="skipped", finished_ms=NOW) for _ in range(2)]
+
+    for _ in range(4):
+        await store.add_runs(skipped())
+    loop = EventFeeder(store, store.clock, max_sleep_ms=100)
+    await loop.step()
+    assert len(await _delivered(store, changes)) == 1
+    assert sum(read) == 0
+
+    finished = await _subscribe(store, "run.finished", '{"label":"team=ops"}', 2)
+    for _ in range(4):
+        await store.add_runs(skipped())
+    await store.delete_job(labelled.id, NOW, "deleted")  # such as a one-shot job after its run
+    while (await loop.step() or 0) == NOW:
+        pass
+    assert len(await _delivered(store, finished)) == 8
+    assert max(read) <= 3

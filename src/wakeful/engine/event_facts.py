@@ -6,14 +6,14 @@ A fact is read some time after its change. What an event says is what its run, i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from wakeful.job.self_scheduling import APPROVAL
 from wakeful.job.start_rules import BudgetBlock
 from wakeful.run.incidents import Incident
 from wakeful.run.usage import utc_day
-from wakeful.signal.event_catalog import is_event_job
+from wakeful.signal.event_catalog import EVENTS, is_event_job
 from wakeful.signal.mcp_events import MAX_MESSAGE, McpEvent, event_id
 from wakeful.store.changelog import BUDGET_EXHAUSTED, FINISHED, VERIFICATION_REQUESTED, ChangeRow, block_id
 from wakeful.store.port import Store
@@ -26,6 +26,8 @@ _EMITTED: Final = "signal.emitted"
 _OF_RUNS: Final = (FINISHED, _EMITTED, VERIFICATION_REQUESTED)
 #: What is left out of an event that would be too large.
 _LARGE: Final = ("data", "output", "error")
+#: About how many changes are read at once.
+_CHANGES: Final = 1_000
 
 
 class Fact(NamedTuple):
@@ -48,16 +50,38 @@ class Fact(NamedTuple):
         return McpEvent(event_id(self.name, self.key, self.seq), self.name, at, data, str(self.seq))
 
 
-async def read_facts(store: Store, rows: Sequence[ChangeRow], after: int) -> list[Fact]:
-    """Return the facts of these rows with a number above `after`, in order."""
+def first_rows(rows: Sequence[ChangeRow], names: Container[str]) -> Sequence[ChangeRow]:
+    """Return the first of these rows: at least one, and not many changes that are events of these names.
+
+    Each of them is read, and may have a long output.
+    """
+    count = 0
+    for number, row in enumerate(rows):
+        count += len(row.items) if _is_relevant(row, names) else 0
+        if number and count > _CHANGES:
+            return rows[:number]
+    return rows
+
+
+def _is_relevant(row: ChangeRow, names: Container[str]) -> bool:
+    return row.kind in names or (row.kind == "job.changed" and "approval.requested" in names)
+
+
+async def read_facts(
+    store: Store, rows: Sequence[ChangeRow], after: int, names: Container[str] = EVENTS
+) -> list[Fact]:
+    """Return the facts of these rows with a number above `after`, in order, of events of these names."""
+    rows = [row for row in rows if _is_relevant(row, names)]
     runs = {run.id: run for run in await store.runs_by_ids(_items(rows, _OF_RUNS))}
     incidents = {each.id: each for each in await store.incidents_by_ids(_items(rows, _INCIDENTS))}
     changed = [job.id for row in rows if row.kind == "job.changed" for job in row.jobs()]
-    wanted = {*changed, *(run.job_id for run in runs.values() if run.job_id is not None)}
-    jobs = {job.id: job for job in await store.jobs_by_ids(sorted(wanted))} if wanted else {}
+    jobs = {job.id: job for job in await store.jobs_by_ids(changed)} if changed else {}
+    ran = sorted({run.job_id for run in runs.values() if run.job_id is not None})
+    labels = await store.job_labels(ran) if ran else {}
     days = {utc_day(row.at_ms) for row in rows if row.kind == BUDGET_EXHAUSTED}
     blocks = {block_id(*block[:5]): block for day in days for block in await store.budget_blocks(day)}
-    return [fact for row in rows for fact in _facts(row, runs, incidents, jobs, blocks) if fact.seq > after]
+    facts = (fact for row in rows for fact in _facts(row, runs, incidents, jobs, blocks, labels))
+    return [fact for fact in facts if fact.seq > after and fact.name in names]
 
 
 def _items(rows: Sequence[ChangeRow], kinds: Sequence[str]) -> list[str]:
@@ -70,6 +94,7 @@ def _facts(
     incidents: Mapping[str, Incident],
     jobs: Mapping[str, JobRow],
     blocks: Mapping[str, BudgetBlock],
+    labels: Mapping[str, str],
 ) -> Iterator[Fact]:
     for seq, item in enumerate(row.items, row.first):
         run, incident, block = runs.get(item), incidents.get(item), blocks.get(item)
@@ -82,8 +107,7 @@ def _facts(
         elif row.kind in _INCIDENTS and incident is not None:
             yield Fact(seq, row.kind, row.at_ms, incident.workspace, item, _incident_data(incident))
         elif row.kind in _OF_RUNS and run is not None and not is_event_job(run.job_name):
-            job = None if run.job_id is None else jobs.get(run.job_id)
-            about = _run_data(run, job)
+            about = _run_data(run, labels.get(run.job_id or "", "{}"))
             if row.kind != _EMITTED:
                 yield Fact(seq, row.kind, row.at_ms, run.workspace, item, about)
                 continue
@@ -105,7 +129,7 @@ def _job_facts(seq: int, at_ms: int, item: str, jobs: Mapping[str, JobRow]) -> I
         yield Fact(seq, "approval.requested", at_ms, workspace, job_id, data)
 
 
-def _run_data(run: RunView, job: JobRow | None) -> dict[str, Json]:
+def _run_data(run: RunView, labels: str) -> dict[str, Json]:
     return {
         "runId": run.id,
         "job": run.job_name,
@@ -117,7 +141,7 @@ def _run_data(run: RunView, job: JobRow | None) -> dict[str, Json]:
         "finishedAt": None if run.finished_ms is None else iso_utc(run.finished_ms),
         "output": run.output,
         "error": run.error,
-        "labels": {} if job is None else json.loads(job.labels),
+        "labels": json.loads(labels),
     }
 
 

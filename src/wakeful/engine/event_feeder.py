@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from wakeful.document import work_from_text
-from wakeful.engine.event_facts import Fact, read_facts
+from wakeful.engine.event_facts import Fact, first_rows, read_facts
 from wakeful.engine.loop import Loop
 from wakeful.logs import get_logger
 from wakeful.run.factory import manual_run
@@ -78,10 +78,12 @@ class EventFeeder(Loop):
 
     async def _feed(self, before: int) -> bool:
         """Make the runs of one batch of changes after that number. Returns whether there may be more."""
-        rows = await self._store.changes(before, _ROWS, finished_only=True)
-        if not rows:
+        found = await self._store.changes(before, _ROWS, finished_only=True)
+        if not found:
             return False
-        facts = await read_facts(self._store, rows, before)
+        names = set(await self._store.subscribed_events())
+        rows = first_rows(found, names)
+        facts = await read_facts(self._store, rows, before, names)
         wanted = {(fact.workspace, fact.name) for fact in facts}
         subscribers = Subscribers(await self._store.subscribers(sorted(wanted)) if wanted else ())
         runs: list[tuple[str, NewRun]] = []
@@ -96,7 +98,7 @@ class EventFeeder(Loop):
                 position = fact.seq
         if await self._store.feed(before, position, runs) and runs:
             log.debug("events.fed", count=len(runs))
-        return len(rows) == _ROWS or position < rows[-1].last
+        return len(found) == _ROWS or position < found[-1].last
 
 
 class Subscribers:

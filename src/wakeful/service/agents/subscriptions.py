@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from wakeful.document import read_definition
-from wakeful.engine.event_facts import read_facts
+from wakeful.engine.event_facts import first_rows, read_facts
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job.job import Definition, JobRecord, Work, check_slug, choose_anchor
 from wakeful.job.policy import DAY_MS, Backoff, Policy
@@ -193,7 +193,8 @@ class Subscriptions:
             if not rows:
                 break
             truncated, pages = truncated or rows[0].first > position + 1, pages + 1
-            for fact in await read_facts(self._store, rows, position):
+            rows = [*first_rows(rows, (event.name,))]
+            for fact in await read_facts(self._store, rows, position, (event.name,)):
                 if len(found) >= most and fact.seq > position:
                     break
                 if (fact.workspace, fact.name) == (workspace, event.name) and passes(filters, fact.data):

@@ -75,6 +75,8 @@ JOB_BY_ID: Final = read_jobs("j.id = $1 AND j.deleted_at IS NULL")
 #: the primary key, once for each
 JOB_CREATORS: Final = "SELECT j.id::text, j.created_by FROM jobs j WHERE j.id = ANY($1::uuid[])"
 #: the primary key, once for each
+JOB_LABELS: Final = "SELECT j.id::text, j.labels FROM jobs j WHERE j.id = ANY($1::uuid[])"
+#: the primary key, once for each
 JOBS_BY_IDS: Final = read_jobs("j.id = ANY($1::uuid[]) AND j.deleted_at IS NULL")
 #: jobs_name, once for each
 TAKEN_NAMES: Final = """
@@ -380,6 +382,12 @@ async def jobs_by_ids(session: SqlSession, ids: Sequence[str]) -> list[JobRow]:
 async def job_creators(session: SqlSession, ids: Sequence[str]) -> dict[str, str]:
     """Return who created these jobs (`created_by`) by id, also those that are deleted."""
     rows = await session.rows(JOB_CREATORS, list(filter(is_id, ids)))
+    return {row[0]: row[1] for row in rows}
+
+
+async def job_labels(session: SqlSession, ids: Sequence[str]) -> dict[str, str]:
+    """Return the labels of these jobs as JSON by id, also of those that are deleted."""
+    rows = await session.rows(JOB_LABELS, list(filter(is_id, ids)))
     return {row[0]: row[1] for row in rows}
 
 

@@ -91,6 +91,7 @@ class SqlJobsAndRuns(SqlBase):
 
     jobs_by_ids = reads(job_reads.jobs_by_ids)
     job_creators = reads(job_reads.job_creators)
+    job_labels = reads(job_reads.job_labels)
     jobs = reads(job_reads.jobs)
     count_jobs = reads(job_reads.count_jobs)
 

@@ -102,6 +102,8 @@ SUBSCRIBERS: Final = f"""
     /*+ CROSS */ JOIN subscriptions s ON s.workspace = w.in_workspace AND s.event = w.named
     /*+ CROSS */ JOIN jobs j ON j.id = s.job_id
     WHERE s.ended_at IS NULL AND j.enabled"""
+#: subscriptions_of_event, all of it
+SUBSCRIBED: Final = "SELECT DISTINCT event FROM subscriptions WHERE ended_at IS NULL"
 #: the primary key, once for each. A transaction that ends one waits, and then cancels its new runs
 HOLD: Final = """
     SELECT id FROM subscriptions WHERE id = ANY($1::text[]) AND ended_at IS NULL ORDER BY id FOR SHARE"""
@@ -185,6 +187,11 @@ async def subscribers(session: SqlSession, wanted: Sequence[tuple[str, str]]) ->
     """
     rows = await session.rows(SUBSCRIBERS, *map(list, zip(*wanted, strict=True)))
     return [SubscriptionRow(*row) for row in rows]
+
+
+async def subscribed_events(session: SqlSession) -> list[str]:
+    """Return the names of the events that somebody is subscribed to."""
+    return await session.column(SUBSCRIBED)
 
 
 async def prune(session: SqlSession, before_ms: int) -> int:
@@ -306,6 +313,8 @@ class SqlSubscriptions(SqlChangelog):
     full_subscriptions = reads(full)
     event_position = reads(event_position)
     subscribers = reads(subscribers)
+
+    subscribed_events = reads(subscribed_events)
 
     async def feed(self, before: int, position: int, runs: Sequence[tuple[str, NewRun]]) -> bool:
         """Move the position from `before`, and add the runs whose subscriptions (ids) are active.
