@@ -11,8 +11,8 @@ import asyncio
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from wakeful.document import work_from_text
 from wakeful.engine.event_facts import Fact, first_rows, read_facts
@@ -22,7 +22,7 @@ from wakeful.run.factory import manual_run
 from wakeful.run.run import NewRun
 from wakeful.signal.event_catalog import job_name, passes
 from wakeful.store.port import Store
-from wakeful.store.sql.subscriptions import SubscriptionRow
+from wakeful.store.sql.subscriptions import EventPosition, SubscriptionRow
 from wakeful.values.clock import Clock
 from wakeful.values.json_value import Json, compact
 
@@ -76,29 +76,47 @@ class EventFeeder(Loop):
             if await self._store.end_subscription(identity, "queue_full") is not None:
                 log.warning("subscription.ended", subscription=identity, reason="queue_full")
 
-    async def _feed(self, before: int) -> bool:
-        """Make the runs of one batch of changes after that number. Returns whether there may be more."""
-        found = await self._store.changes(before, _ROWS, finished_only=True)
-        if not found:
+    async def _feed(self, before: EventPosition) -> bool:
+        """Make the runs of one batch of changes after that position. Returns whether there may be more."""
+        batch = await self.read(before)
+        if batch is None:
             return False
+        if await self._store.feed(before, batch.position, batch.runs) and batch.runs:
+            log.debug("events.fed", count=len(batch.runs))
+        return batch.more
+
+    async def read(self, before: EventPosition, limit: int = _ROWS) -> Batch | None:
+        """Read a batch of changes after that position; None: there is none."""
+        found = await self._store.changes(before.change, limit, finished_only=True)
+        if not found:
+            return None
         names = set(await self._store.subscribed_events())
         rows = first_rows(found, names)
-        facts = await read_facts(self._store, rows, before, names)
+        facts = await read_facts(self._store, rows, before.change, names)
         wanted = {(fact.workspace, fact.name) for fact in facts}
         subscribers = Subscribers(await self._store.subscribers(sorted(wanted)) if wanted else ())
         runs: list[tuple[str, NewRun]] = []
-        position, now_ms = rows[-1].last, self.clock.now_ms()
+        change, at_ms, now_ms = rows[-1].last, before.at_ms + 1, self.clock.now_ms()
         for number, fact in enumerate(facts, 1):
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
-            if len(runs) >= _RUNS and fact.seq > position:
+            if len(runs) >= _RUNS and fact.seq > change:
                 break
-            runs += deliveries(fact, subscribers, now_ms)
+            at_ms = max(at_ms, fact.at_ms)
+            runs += deliveries(fact, subscribers, now_ms, at_ms)
             if len(runs) >= _RUNS:  # the rest is for the next batch
-                position = fact.seq
-        if await self._store.feed(before, position, runs) and runs:
-            log.debug("events.fed", count=len(runs))
-        return len(found) == _ROWS or position < found[-1].last
+                change = fact.seq
+        more = len(found) == limit or change < found[-1].last
+        return Batch(EventPosition(change, at_ms), runs, more)
+
+
+class Batch(NamedTuple):
+    """What becomes of some changes."""
+
+    position: EventPosition
+    runs: Sequence[tuple[str, NewRun]]
+    #: whether there may be more changes
+    more: bool
 
 
 class Subscribers:
@@ -122,8 +140,12 @@ class Subscribers:
                         yield row
 
 
-def deliveries(fact: Fact, subscribers: Subscribers, now_ms: int) -> list[tuple[str, NewRun]]:
-    """Return the runs that deliver a fact, each with its subscription."""
+def deliveries(fact: Fact, subscribers: Subscribers, now_ms: int, at_ms: int) -> list[tuple[str, NewRun]]:
+    """Return the runs that deliver a fact, each with its subscription.
+
+    They are scheduled at `at_ms`, which is not before the one of an earlier fact: the clock of the replica
+    where this one happened may be behind.
+    """
     rows = list(subscribers.of(fact))
     if not rows:
         return []
@@ -139,7 +161,7 @@ def deliveries(fact: Fact, subscribers: Subscribers, now_ms: int) -> list[tuple[
             lane=_LANE,
             trigger="event",
             now_ms=now_ms,
-            scheduled_ms=fact.at_ms,
+            scheduled_ms=at_ms,
             serial=True,
             payload=payload,
         )

@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 from wakeful.cron import DstGap, DstOverlap
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.job.policy import DEFAULT_POLICY, FieldSpec, Policy
-from wakeful.job.target_kinds import LINKED_KINDS, find_kind
+from wakeful.job.target_kinds import EVENT, LINKED_KINDS, find_kind
 from wakeful.schedule.calendars import NOTHING, Calendar
 from wakeful.schedule.schedules import At, CronSchedule, Schedule
 from wakeful.schedule.ticks import Ticks
@@ -319,9 +319,13 @@ class Work:
 
         >>> Work({"kind": "webhook", "url": "https://a.example"}).only_sends
         True
+        >>> Work({"kind": "event", "subscription": "sub_1"}).only_sends
+        True
         """
-        kind = find_kind(self.final_target)
-        return kind is not None and kind.only_sends and self.precheck is None
+        target = self.final_target
+        kind = find_kind(target)
+        sends = target is not None and target["kind"] == EVENT if kind is None else kind.only_sends
+        return sends and self.precheck is None
 
     @property
     def final_target(self) -> Mapping[str, Json] | None:

@@ -240,6 +240,8 @@ TARGET_KINDS: Final = {
         ),
     )
 }
+#: The internal kind of the jobs that deliver MCP events.
+EVENT: Final = "event"
 #: The kinds whose runs end when a broker reports it.
 BROKER_KINDS: Final = tuple(name for name, kind in TARGET_KINDS.items() if kind.is_broker)
 #: The kinds that checks before and after runs can have.

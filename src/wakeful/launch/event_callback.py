@@ -20,6 +20,7 @@ from yarl import URL
 
 from wakeful.document import timing_from_text
 from wakeful.errors import InvalidArgument, Unavailable
+from wakeful.job.target_kinds import EVENT
 from wakeful.launch.address_guard import AddressRefused
 from wakeful.launch.http.messages import HttpError
 from wakeful.launch.port import Launch
@@ -39,7 +40,7 @@ from wakeful.values.instants import iso_utc
 from wakeful.values.json_value import Json, compact
 from wakeful.values.stored_text import is_storable
 
-KIND: Final = "event"
+KIND: Final = EVENT
 #: How long the verification of a callback may take.
 _VERIFY_S: Final = 10.0
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})

@@ -90,11 +90,11 @@ FULL: Final = Texts(
         WHERE l.job_id = s.job_id AND l.state IN ('pending', 'retrying') LIMIT 1 OFFSET $1) IS NOT NULL""",
 )
 #: the primary key
-POSITION: Final = "SELECT position FROM event_position WHERE id = 1"
+POSITION: Final = "SELECT position, at FROM event_position WHERE id = 1"
 #: the primary key; writes nothing if there is a row
 BEGIN_FEEDING: Final = "INSERT INTO event_position (id, position) VALUES (1, $1) ON CONFLICT DO NOTHING"
 #: the primary key. The replica that moves the position writes the runs
-MOVE_POSITION: Final = "UPDATE event_position SET position = $2 WHERE id = 1 AND position = $1"
+MOVE_POSITION: Final = "UPDATE event_position SET position = $2, at = $3 WHERE id = 1 AND position = $1"
 #: subscriptions_of_event: a range of it for each workspace and event; the primary key of jobs for each
 SUBSCRIBERS: Final = f"""
     SELECT {_OF_SUBSCRIPTION}
@@ -116,6 +116,15 @@ _STORED: Final = 14
 _KEY: Final = "key:"
 #: later than every subscription
 _LATEST_MS: Final = 253_000_000_000_000
+
+
+class EventPosition(NamedTuple):
+    """How far events are runs."""
+
+    #: the number of the last change whose events are runs
+    change: int
+    #: no run of them is scheduled later, and all of the following ones are: serial runs are in that order
+    at_ms: int
 
 
 class SubscriptionRow(NamedTuple):
@@ -174,10 +183,10 @@ async def full(session: SqlSession, most: int) -> list[str]:
     return await session.column(FULL, most)
 
 
-async def event_position(session: SqlSession) -> int | None:
+async def event_position(session: SqlSession) -> EventPosition | None:
     """Return up to which change events are runs; None: nobody ever subscribed to changes."""
-    found: int | None = await session.value(POSITION)
-    return found
+    row = await session.row(POSITION)
+    return None if row is None else EventPosition(*row)
 
 
 async def subscribers(session: SqlSession, wanted: Sequence[tuple[str, str]]) -> list[SubscriptionRow]:
@@ -316,7 +325,9 @@ class SqlSubscriptions(SqlChangelog):
 
     subscribed_events = reads(subscribed_events)
 
-    async def feed(self, before: int, position: int, runs: Sequence[tuple[str, NewRun]]) -> bool:
+    async def feed(
+        self, before: EventPosition, position: EventPosition, runs: Sequence[tuple[str, NewRun]]
+    ) -> bool:
         """Move the position from `before`, and add the runs whose subscriptions (ids) are active.
 
         False: the position is another one, and nothing is written. Changes after it are not pruned.
@@ -325,7 +336,7 @@ class SqlSubscriptions(SqlChangelog):
 
         async def write(db: Any, events: TransactionEvents) -> bool:
             session = self._driver.session(db)
-            if not await session.execute(MOVE_POSITION, before, position):
+            if not await session.execute(MOVE_POSITION, before.change, *position):
                 return False
             held = set(await session.column(HOLD, sorted({identity for identity, _ in runs}))) if runs else ()
             added = [run for identity, run in runs if identity in held]

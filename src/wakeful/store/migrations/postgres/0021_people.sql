@@ -76,9 +76,9 @@ CREATE INDEX subscriptions_ended ON subscriptions (ended_at) WHERE ended_at IS N
 -- Up to which change the events of subscriptions are runs; no row while nobody is subscribed to changes.
 CREATE TABLE event_position (
     id       integer NOT NULL PRIMARY KEY CHECK (id = 1),
-    position bigint  NOT NULL
+    position bigint  NOT NULL,
+    at       timestamptz NOT NULL DEFAULT 'epoch'  -- until when their runs are scheduled
 );
-
 
 -- What waits for a person, of each kind, in the order of the inbox.
 CREATE INDEX verifications_inbox ON verifications (workspace, at, run_id);

@@ -76,7 +76,8 @@ CREATE INDEX subscriptions_ended ON subscriptions (ended_at) WHERE ended_at IS N
 -- Up to which change the events of subscriptions are runs; no row while nobody is subscribed to changes.
 CREATE TABLE event_position (
     id       INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
-    position INTEGER NOT NULL
+    position INTEGER NOT NULL,
+    at       INTEGER NOT NULL DEFAULT 0  -- until when their runs are scheduled
 ) WITHOUT ROWID;
 
 -- What waits for a person, of each kind, in the order of the inbox.
