@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from typing import Any
 
@@ -55,6 +56,24 @@ async def test_a_search_while_typing_keeps_the_address_and_the_back_button_works
     await expect(rows(tab)).to_have_count(15)
     await tab.page.goto(f"{tab.url}/workspaces/default/jobs?q=ops%2Fjob-01")
     await expect(rows(tab)).to_have_count(1)
+
+
+async def test_internal_jobs_are_hidden_until_the_switch_shows_them(ask: ApiClient, tab: Tab) -> None:
+    await some_jobs(ask, 2)
+    await ask("PUT", f"{HOME}/agents/ops", {"heartbeat": True, "target": {"kind": "pull"}})
+    await ask("PUT", "/api/workspaces/default", {"alerts": {"url": "http://127.0.0.1:9/"}})
+    await tab.open("jobs")
+    await expect(rows(tab)).to_have_count(2)
+    selection = await tab.page.locator("[data-found]").get_attribute("data-selection")
+    counted = await ask("POST", "/jobs/pause", {**json.loads(selection), "dryRun": True})
+    assert counted.body["count"] == 2, "what is selected by the filter is what it shows"
+    await tab.page.get_by_label("Internal jobs").select_option("show")
+    await expect(rows(tab)).to_have_count(4)
+    await expect(tab.page).to_have_url(re.compile(r"\?internal=show$"))
+    await tab.page.reload()
+    await expect(rows(tab).filter(has_text="wakeful-workspace-alerts")).to_have_count(1)
+    await tab.page.get_by_role("link", name="Clear").click()
+    await expect(rows(tab)).to_have_count(2)
 
 
 async def test_a_selected_range_is_paused_with_a_note_and_undone(ask: ApiClient, tab: Tab) -> None:

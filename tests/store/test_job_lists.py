@@ -184,3 +184,11 @@ async def test_a_count_stops_at_its_bound(store: Store) -> None:
     await store.create_jobs([job(f"job-{n}") for n in range(12)])
     assert await store.count_jobs(JobFilter("default"), 10) == 10
     assert await store.count_jobs(JobFilter("default", q="job-1"), 10) == 3
+
+
+async def test_internal_jobs_are_left_out_of_a_list(lists: Lists) -> None:
+    for name in ("heartbeat", "wakeful-alerts", f"wakeful-events-{'0' * 32}"):
+        await lists.store.create_jobs([job(name, agent="ada", next_ms=NOW, wake_ms=NOW)])
+    for order in ("name", "next"):
+        assert len((await lists.names(agent="ada", order=order)).split()) == 5
+        assert await lists.names(agent="ada", order=order, internal=False) in ("apple banana", "banana apple")

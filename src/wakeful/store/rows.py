@@ -490,6 +490,8 @@ class JobFilter(NamedTuple):
     #: one of `SCHEDULE_KINDS`
     schedule_kind: str | None = None
     target_kind: str | None = None
+    #: whether internal jobs are listed
+    internal: bool = True
     #: with `next`, only jobs that have a next tick
     order: JobOrder = "name"
     #: with the order `next`: only jobs that come after this (wake_ms, id)

@@ -34,6 +34,7 @@ def test_items_are_listed_approved_and_rejected(tmp_path: Path) -> None:
             machine.wakeful("inbox", "--kind", "approval,incident").out.strip()
             == "nothing waits for a person"
         )
+        assert f"{items[0]['id']}@1 " in shown.out
         run_id = items[0]["id"].partition(":")[2]
         states = machine.wakeful("runs", "--state", "verifying", "--json").json["runs"]
         assert run_id in {run["id"] for run in states}
@@ -44,7 +45,9 @@ def test_items_are_listed_approved_and_rejected(tmp_path: Path) -> None:
         assert (approved.code, approved.json["state"]) == (0, "succeeded")
         rejected = machine.wakeful("inbox", "reject", second, "--reason", "no total")
         assert (rejected.code, "is failed" in rejected.out) == (0, True)
-        some = machine.wakeful("inbox", "approve", first, third, "--json")
+        changed = machine.wakeful("inbox", "approve", f"{third}@2")
+        assert (changed.code, "attempt" in changed.err) == (5, True), changed
+        some = machine.wakeful("inbox", "approve", first, f"{third}@1", "--json")
         assert (some.code, [each["id"] for each in some.json["decisions"]]) == (5, [third])
         for arguments, code, said in (
             (("approve",), 2, "write `wakeful inbox`"),
@@ -52,6 +55,7 @@ def test_items_are_listed_approved_and_rejected(tmp_path: Path) -> None:
             (("--reason", "x"), 2, "--reason works with"),
             (("--kind", "tasks"), 2, "kind: 'tasks' is not one of verification"),
             (("approve", first), 5, "does not wait to be verified"),
+            (("approve", f"{first}@x"), 2, "copy the item from"),
             (("approve", "nothing"), 3, "list the inbox"),
             (("reject", "incident:01980000-0000-7000-8000-000000000000"), 2, "it cannot be rejected"),
         ):

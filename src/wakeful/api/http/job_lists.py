@@ -51,6 +51,10 @@ def _job_list(
         _Text, Query(description="Only jobs with this kind of schedule: cron, every, at, after, none.")
     ] = None,
     target: Annotated[_Text, Query(description="Only jobs with this kind of target.")] = None,
+    internal: Annotated[
+        _Text,
+        Query(description="`hide`: without the jobs that Wakeful creates for itself."),
+    ] = None,
     sort: Annotated[
         _Text, Query(description="By `name`, or by the `next` tick, without jobs that have none.")
     ] = None,
@@ -65,6 +69,7 @@ def _job_list(
         "createdBy": created_by,
         "schedule": schedule,
         "target": target,
+        "internal": internal,
     }
     query = read_job_query(given, labels=label or ())
     shows_disabled = include_disabled or query.state is not None

@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
         examples=(
             "wakeful inbox",
             "wakeful inbox --kind approval,verification",
-            "wakeful inbox approve verification:01980000-0000-7000-8000-000000000000",
+            "wakeful inbox approve approval:01980000-0000-7000-8000-000000000000@3",
             "wakeful inbox reject verification:01980000-0000-7000-8000-000000000000 --reason 'no total'",
         ),
         panel="Jobs",
@@ -37,7 +37,10 @@ def register(app: typer.Typer) -> None:
         s: CliSession,
         words: Annotated[
             list[str] | None,
-            typer.Argument(metavar="[approve|reject] ITEM…", help="what to decide, and the ids of the items"),
+            typer.Argument(
+                metavar="[approve|reject] ITEM…",
+                help="what to decide, and the items as listed; with @VERSION only if it is unchanged",
+            ),
         ] = None,
         kind: Annotated[
             str | None,
@@ -77,7 +80,10 @@ async def _decide(s: CliSession, verb: str, ids: list[str], reason: str | None) 
     failed: WakefulError | None = None
     for item_id in ids:
         try:
-            done = await s.out.wait_for(request(item_id, reason=reason))
+            name, at, version = item_id.partition("@")
+            if at and not (version.isascii() and version.isdigit() and len(version) < 10):
+                raise InvalidArgument(f"'{item_id[:64]}': copy the item from `wakeful inbox`")
+            done = await s.out.wait_for(request(name, reason=reason, version=int(version) if at else None))
         except WakefulError as error:
             if len(ids) > 1:
                 s.out.say(Text(f"{item_id}: {error.message}", "red"))
@@ -91,8 +97,13 @@ async def _decide(s: CliSession, verb: str, ids: list[str], reason: str | None) 
         raise failed
 
 
+def _name(item: InboxItemShape) -> str:
+    """Return what names an item in the command: its id, and the version that is shown."""
+    return item["id"] if item["version"] is None else f"{item['id']}@{item['version']}"
+
+
 ITEMS: Final = ResourceTable[InboxItemShape](
-    Column("ITEM", "id", "dim"),
+    Column("ITEM", lambda item, _: _name(item), "dim"),
     AGENT,
     Column("WHAT", "title", "bold"),
     Column("SINCE", lambda item, now_ms: relative_text(item["since"], now_ms)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -26,6 +27,8 @@ router = page_router()
 #: How many jobs a page shows.
 SHOWN: Final = 40
 _DAY_MS: Final = 86_400_000
+#: The filter without one: internal jobs are shown only if asked for.
+_ALL: Final = JobQuery(internal="hide")
 _SCHEDULES: Final = {
     "cron": "Cron",
     "every": "Interval",
@@ -69,7 +72,7 @@ class JobItem(NamedTuple):
 async def jobs(page: PageDep) -> Response:
     """List jobs."""
     error: str | None = None
-    query = JobQuery()
+    query = _ALL
     shown: Sequence[JobRecord] = ()
     cursor: str | None = None
     found = 0
@@ -85,7 +88,7 @@ async def jobs(page: PageDep) -> Response:
         error = refused.message
     summaries = await page.services.jobs.overviews.of(page.principal, page.workspace, shown)
     blocked = await page.services.admin.budgets.used_up(page.workspace, shown)
-    filtered = query != JobQuery()
+    filtered = query not in (_ALL, replace(_ALL, internal="show"))
     rights = await page.rights(shown)
     return page.render(
         "jobs.html",
@@ -102,13 +105,15 @@ async def jobs(page: PageDep) -> Response:
         states=[("", "All states"), *((state, state_word(state)) for state in CHOICES["state"])],
         creators=[("", "Any creator"), ("person", "By a person"), ("agent", "By an agent")],
         schedules=[("", "Any schedule"), *_SCHEDULES.items()],
+        internal=[("", "Internal jobs hidden"), ("show", "Internal jobs shown")],
         targets=[("", "Any target"), *((kind, kind.capitalize()) for kind in TARGET_KINDS)],
     )
 
 
 def _job_query(page: PageRequest) -> Mapping[str, str]:
     query = page.query
-    return {**query, **({"createdBy": query["created_by"]} if "created_by" in query else {})}
+    given = {**query, "internal": query.get("internal") or "hide"}
+    return {**given, "createdBy": query["created_by"]} if "created_by" in query else given
 
 
 def _labels(page: PageRequest) -> list[str]:
@@ -126,6 +131,7 @@ def _selection(query: JobQuery, label: str | None) -> dict[str, object]:
         "createdBy": query.created_by,
         "schedule": query.schedule,
         "target": query.target,
+        "internal": query.internal,
     }
     return {key: value for key, value in given.items() if value} or {"all": True}
 

@@ -15,6 +15,7 @@ from typing import Final, Literal, get_args
 
 from wakeful.errors import InvalidArgument, InvalidSchedule
 from wakeful.job.job import MAX_NAME
+from wakeful.schedule.phrase_words import named_zones, zone_name
 from wakeful.service.cron_tool.values import KINDS, WHEN, empty, json_in, plain, read_schedule, text
 from wakeful.values.instance_names import check_instance
 from wakeful.values.json_value import camel
@@ -173,6 +174,7 @@ def document(
         schedule = _schedule(job, when)
         if schedule is not None:
             job["schedule"] = read_schedule(schedule, now_ms, str(zone).strip(), _own_names)
+            _check_zones(schedule, job.get("tz"))
     except InvalidArgument as error:
         if problems is None:
             raise
@@ -185,6 +187,16 @@ def document(
             job["message"] = text(message)
             del job["payload"]
     return job
+
+
+def _check_zones(schedule: object, tz: object) -> None:
+    """Raise InvalidArgument for the text of a schedule that names another zone than `tz`."""
+    given = zone_name(tz.strip()) if isinstance(tz, str) else None
+    texts = [*schedule.values()] if isinstance(schedule, Mapping) else [schedule]
+    for said in texts if given else ():
+        for _, word, named in named_zones(said) if isinstance(said, str) else ():
+            if named not in (None, given, str(given).removeprefix("Etc/")):
+                raise InvalidArgument(f"it names the zone {word}, and tz is {given}; give one of them")
 
 
 def check_message(fields: Mapping[str, object]) -> None:

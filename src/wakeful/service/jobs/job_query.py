@@ -41,12 +41,13 @@ __all__ = [
 #: The longest text of a filter.
 LONGEST: Final = 256
 #: The fields of a filter besides the agent and the labels.
-FIELDS: Final = ("q", "state", "creator", "createdBy", "schedule", "target")
+FIELDS: Final = ("q", "state", "creator", "createdBy", "schedule", "target", "internal")
 #: The values of fields that have few.
 CHOICES: Final[Mapping[str, Sequence[str]]] = {
     "state": JOB_STATES,
     "creator": CREATORS,
     "schedule": SCHEDULE_KINDS,
+    "internal": ("show", "hide"),
     "sort": get_args(JobOrder),
 }
 
@@ -71,6 +72,8 @@ class JobQuery:
     #: the kinds of schedule and target
     schedule: str | None = None
     target: str | None = None
+    #: `hide`: without internal jobs
+    internal: str | None = None
 
     def filter(self, principal: Principal, workspace: str) -> JobFilter:
         """Return the filter of the store, limited to what the principal sees."""
@@ -84,6 +87,7 @@ class JobQuery:
             created_by=self.created_by,
             schedule_kind=self.schedule,
             target_kind=self.target,
+            internal=self.internal != "hide",
         )
 
 
@@ -109,6 +113,7 @@ def read_job_query(
         texts["createdBy"],
         texts["schedule"],
         texts["target"],
+        texts["internal"],
     )
 
 

@@ -15,7 +15,9 @@ from wakeful.job.job import AGENT_INACTIVE
 from wakeful.job.self_scheduling import APPROVAL
 from wakeful.job.start_rules import BudgetBlock
 from wakeful.run.usage import Spent, limit_usage, utc_day
+from wakeful.signal.event_catalog import JOB_PREFIX
 from wakeful.store.columns import reader, select_list
+from wakeful.store.internal_jobs import IN_SQL
 from wakeful.store.rows import JobFilter, JobRow, JobWithRuns
 from wakeful.store.sql.driver import SqlSession, Texts
 from wakeful.store.sql.runs import last_runs
@@ -182,6 +184,8 @@ class _Conditions:
             self.add(STATES[only.state])
         if only.creator is not None:
             self.add(CREATORS[only.creator])
+        if not only.internal:
+            self.add(f"j.name NOT IN ({IN_SQL}) AND j.name NOT LIKE '{JOB_PREFIX}%'")
         for label, value in only.labels:
             self._add_label(label, value)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -402,6 +402,22 @@ _NAMES = st.sampled_from(
     "action job patch jobId id name schedule when at atMs at_ms every everyMs every_minutes cron expr kind "
     "type tz message payload limit context enabled agentId cursor mode maxRuns in_days".split()
 )
+
+
+@pytest.mark.parametrize("field", ["schedule", "when", "at"])
+def test_a_zone_in_the_text_that_contradicts_tz_is_refused(field: str):
+    for said, tz, wrong in (
+        ("tomorrow at 9am Europe/Berlin", "America/New_York", True),
+        ("tomorrow at 9am UTC", "Asia/Tokyo", True),
+        ("tomorrow at 9am Europe/Berlin", " europe/berlin ", False),
+        ("tomorrow at 9am UTC", "Etc/UTC", False),
+        ("tomorrow at 9am Europe/Berlin", None, False),
+        ("tomorrow at 9am", "Asia/Tokyo", False),
+    ):
+        with pytest.raises(InvalidArgument, match="and tz is") if wrong else nullcontext():
+            document({field: said, "tz": tz}, now_ms=NOW_MS, tz="Asia/Tokyo")
+
+
 _SAID = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.sampled_from(
     ["every 15m", "tomorrow at 9", "0 9 * * *", "2027-03-01T09:00", "12", "true", '{"kind": "at"}', "{", "x"]
 )  # fmt: skip

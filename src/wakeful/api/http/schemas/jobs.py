@@ -201,6 +201,7 @@ _SELECTION: Final[dict[str, Schema]] = {
             "createdBy": "Only jobs with this `createdBy`.",
             "schedule": f"Only jobs with this kind of schedule: {', '.join(CHOICES['schedule'])}.",
             "target": "Only jobs with this kind of target, such as `webhook`.",
+            "internal": "`hide`: without the jobs that Wakeful creates for itself, such as heartbeats.",
         }.items()
     },
     "all": {**or_null(BOOLEAN), "description": "Every job; required if nothing else selects jobs."},
