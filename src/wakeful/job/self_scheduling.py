@@ -33,7 +33,7 @@ _UNLIMITED: Final = 2**31 - 1
 class SelfScheduling:
     """The bounds of an agent."""
 
-    #: whether jobs with several ticks, and jobs that follow others, may be made in an unattended run
+    #: whether jobs with several ticks, after others, and on events may be made in an unattended run
     recurring: bool = False
     #: how many jobs may be made in one unattended run
     per_run: int = 5
@@ -114,15 +114,17 @@ def is_attended(trigger: str, session: str | None) -> bool:
 
 
 def is_one_time(definition: Definition) -> bool:
-    """Return whether a job fires once: at one instant, and not after another job."""
-    timing = definition.timing
-    return timing is not None and isinstance(timing.schedule, At) and definition.after is None
+    """Return whether a job fires once: at one instant, and neither after another job nor on events."""
+    timing, others = definition.timing, (definition.after, definition.work.on)
+    return timing is not None and isinstance(timing.schedule, At) and others == (None, None)
 
 
 def starts(old: JobRecord, new: JobRecord) -> bool:
     """Return whether a change makes a job fire again, or more often, than it would have without it."""
     before, after = old.definition, new.definition
     if before.timing != after.timing or _chain(before) != _chain(after):
+        return True
+    if after.work.on is not None and before.work.on != after.work.on:
         return True
     if new.enabled and not old.enabled:
         return True

@@ -26,6 +26,7 @@ from wakeful.job.self_scheduling import (
 from wakeful.run.run import TriggerName
 
 ONCE: dict[str, Any] = {"schedule": {"kind": "at", "atMs": 10_000}}
+EVENT = {"server": "crm", "event": "ticket.created"}
 
 
 def definition(**fields: Any) -> Definition:
@@ -60,6 +61,7 @@ def test_only_people_and_messages_start_attended_runs():
         {"schedule": "every 5m", "maxRuns": 1},
         {"after": "digest"},
         {**ONCE, "after": "digest"},
+        {**ONCE, "on": EVENT},
     ],
 )
 def test_a_job_that_can_fire_more_than_once_is_refused_in_an_unattended_run(fields: dict[str, Any]):
@@ -108,6 +110,8 @@ def test_jobs_outside_a_run_can_be_forbidden():
         (record(schedule="every 5m", maxRuns=2), record(schedule="every 5m", maxRuns=3)),
         (record(schedule="every 5m", maxRuns=2), record(schedule="every 5m")),
         (record(schedule="every 5m", endAt=900_000), record(schedule="every 5m")),
+        (record(schedule="every 5m"), record(schedule="every 5m", on=EVENT)),
+        (record(on=EVENT), record(on={**EVENT, "event": "ticket.changed"})),
     ],
 )
 def test_a_change_that_makes_a_job_fire_again_counts_as_a_new_job(before: JobRecord, after: JobRecord):
@@ -123,6 +127,7 @@ def test_a_change_that_makes_a_job_fire_again_counts_as_a_new_job(before: JobRec
         (record(schedule="every 5m"), record(schedule="every 5m", maxRuns=3)),
         (record(schedule="every 5m", maxRuns=3), record(schedule="every 5m", maxRuns=2)),
         (record(False, **ONCE), record(False, **ONCE, message="other")),
+        (record(**ONCE, on=EVENT), record(**ONCE)),
     ],
 )
 def test_other_changes_do_not(before: JobRecord, after: JobRecord):

@@ -16,6 +16,7 @@ from wakeful.engine.event_facts import first_rows, read_facts
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job.job import Definition, JobRecord, Work, check_slug, choose_anchor
 from wakeful.job.policy import DAY_MS, Backoff, Policy
+from wakeful.job.self_scheduling import check_outside
 from wakeful.launch.event_callback import KIND, EventLauncher
 from wakeful.launch.secrets import Keyring, read_secret
 from wakeful.run.planning import begin
@@ -269,7 +270,10 @@ class Subscriptions:
 
     @staticmethod
     def _check_agent(principal: Principal, context: JobContext, event: EventDefinition) -> None:
-        if event.name == TICK and principal.role == "agent" and context.approval:
+        if event.name != TICK or principal.role != "agent":
+            return
+        check_outside(context.bounds, context.agent)
+        if context.approval:
             raise FailedPrecondition(
                 f"schedules of agent '{context.agent}' wait for a person, so its key cannot subscribe to time"
             )

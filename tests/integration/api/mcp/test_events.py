@@ -194,7 +194,9 @@ async def test_an_unusable_text_is_refused_and_only_who_writes_jobs_adds_an_agen
     assert await code("writer", member, **finished) is None
 
 
-@pytest.mark.parametrize("change", [{"active": False}, {"approval": "required"}])
+@pytest.mark.parametrize(
+    "change", [{"active": False}, {"approval": "required"}, {"selfScheduling": {"outsideRuns": False}}]
+)
 async def test_an_agent_that_changes_while_its_callback_is_verified_is_checked_again(
     subscriber: Subscriber, change: dict[str, Any]
 ) -> None:
@@ -210,7 +212,7 @@ async def test_an_agent_that_changes_while_its_callback_is_verified_is_checked_a
     subscriber.receiver.answer = answer
     caller = subscriber.client if "active" in change else agent
     refused = (await subscriber.call("events/subscribe", caller, **subscriber.tick()))["error"]
-    assert refused["code"] == -32602, refused
+    assert refused["code"] == (-32012 if "selfScheduling" in change else -32602), refused
     assert await store.subscriptions("default", None) == []
     assert len(subscriber.receiver.bodies) == 1, "it is verified once"
 

@@ -20,6 +20,7 @@ from wakeful.service.auth.access import LOCAL
 JOBS = "/agents/ada/jobs"
 ONCE = {"schedule": "in 20m", "message": "look again"}
 WEEKLY = {"schedule": "0 9 * * 1", "message": "remind Ada"}
+EVENT = {"server": "crm", "event": "ticket.created"}
 UNKNOWN = "0190a0b0-0000-7000-8000-000000000000"
 
 
@@ -105,6 +106,7 @@ async def test_in_a_scheduled_run_an_agent_adds_one_time_jobs_only(ask: ApiClien
         await run.add("chained", {"after": "report", "message": "and then"}),
         await run("PUT", f"{JOBS}/weekly", WEEKLY),
         await run.add("paused", {**WEEKLY, "enabled": False}),
+        await run.add("listening", {**ONCE, "on": EVENT}),
     ]
     assert [refused(each) for each in tried] == [(403, "permission-denied")] * len(tried)
     assert "'in 20m'" in tried[0].body["detail"]
@@ -344,6 +346,8 @@ async def test_an_update_in_a_scheduled_run_does_not_get_around_the_bounds(ask: 
         await run("PATCH", f"{JOBS}/once", {"schedule": "every 1m"}),
         await run("PUT", f"{JOBS}/once", WEEKLY),
         await run("PATCH", f"{JOBS}/once", {"schedule": None, "after": "report"}),
+        await run("PATCH", f"{JOBS}/once", {"on": EVENT}),
+        await run("PATCH", f"{JOBS}/weekly", {"on": EVENT}),
         await run("PATCH", f"{JOBS}/weekly", {"schedule": "every 1m"}),
         await run("PATCH", f"{JOBS}/off", {"enabled": True}),
         await run("POST", f"{JOBS}/off/resume"),
