@@ -425,6 +425,19 @@ async def test_a_sign_in_leads_to_no_other_site(server: ApiClient, browser: Brow
 
 
 @on_one_store
+async def test_a_browser_keeps_the_cookie_of_a_sign_in_whatever_page_it_leads_to(
+    server: ApiClient, browser: BrowserClient, fake: FakeIssuer
+):
+    for length in (2_900, 2_901, 8_000):
+        back = "/oauth/authorize?state=".ljust(length, "a")
+        reply = await browser("GET", f"{OPENID}?{urlencode({'next': back})}")
+        cookie = reply.headers["set-cookie"]
+        assert ("openid" in cookie, len(cookie) <= 4_096) == (True, True)
+        done = await _back(browser, fake.code(reply.headers["location"]))
+        assert (done.status, back in done.body) == (200, length == 2_900)
+
+
+@on_one_store
 async def test_another_site_cannot_start_a_sign_in(
     server: ApiClient, browser: BrowserClient, fake: FakeIssuer
 ):
@@ -470,6 +483,26 @@ async def test_groups_and_names_come_from_the_userinfo_endpoint_of_the_same_pers
     assert "Ada of the endpoint" in (await browser("GET", "/workspaces/default/")).body
     fake.user_info = {"sub": "eve", "groups": ["ops"]}
     assert (await _sign_in(browser, fake, groups=None)).status == 403
+
+
+@on_one_store
+@pytest.mark.parametrize(
+    ("of_token", "of_endpoint", "status"),
+    [
+        ({}, {"email": "ada@example.com", "email_verified": True}, 200),
+        ({"email": None}, {"email": "ada@example.com", "email_verified": True}, 200),
+        ({}, {"email": "ada@other.example", "email_verified": True}, 403),
+        ({"email_verified": False}, {"email": "ada@example.com", "email_verified": True}, 403),
+        ({}, {}, 403),
+    ],
+)
+async def test_an_address_is_verified_by_whoever_names_it(
+    new_app: NewApp, fake: FakeIssuer, of_token: dict[str, Any], of_endpoint: dict[str, Any], status: int
+):
+    app = new_app(settings=_settings(fake.url, oidc_domains=("example.com",)))
+    async with app, served(app) as ask, browsing(ask.url) as browser:
+        fake.user_info = {"sub": "ada", **of_endpoint}
+        assert (await _sign_in(browser, fake, **of_token)).status == status
 
 
 FAULTS: dict[str, Callable[[], web.StreamResponse]] = {

@@ -34,6 +34,8 @@ from wakeful.service.services import Services
 
 OPENID: Final = f"{SIGN_IN}/openid"
 CALLBACK: Final = f"{OPENID}/callback"
+#: The longest page to go back to: browsers drop cookies of more than 4,096 bytes.
+_LONGEST_KEPT: Final = 2_900
 #: Seconds that a browser may take at the issuer.
 _AWAY_S: Final = 600
 
@@ -51,7 +53,8 @@ async def go_to_issuer(request: Request, services: ServicesDep) -> Response:
     except WakefulError as error:
         return await sign_in_form(request, services, back, error, by_issuer=True)
     response = RedirectResponse(address, 303)
-    path = urlsafe_b64encode(back.encode()).decode().rstrip("=")
+    kept = back if len(back) <= _LONGEST_KEPT else ""
+    path = urlsafe_b64encode(kept.encode()).decode().rstrip("=")
     set_openid_cookie(response, request, f"{secret}.{path}", _AWAY_S)
     return response
 

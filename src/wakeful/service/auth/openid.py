@@ -205,6 +205,7 @@ class OpenIdProvider:
     ) -> dict[str, object]:
         """Return the claims with those that the issuer gives only at its userinfo endpoint."""
         wanted = {self._settings.oidc_groups_claim.split(".")[0], "name", "email"}
+        wanted |= {"email_verified"} if self._settings.oidc_domains else set()
         url, access = metadata.get("userinfo_endpoint"), token.get("access_token")
         if wanted <= claims.keys() or not isinstance(url, str) or not isinstance(access, str):
             return claims
@@ -212,7 +213,10 @@ class OpenIdProvider:
         if status != 200 or more.get("sub") != claims["sub"]:
             log.warning("sign_in.no_user_info", status=status)
             return claims
-        return {**more, **claims}
+        found = {**more, **claims}
+        if found.get("email") != more.get("email"):  # the endpoint says nothing about that of the token
+            found["email_verified"] = claims.get("email_verified")
+        return found
 
     async def _read_metadata(self) -> dict[str, Any]:
         status, found = await _request("GET", self._issuer.rstrip("/") + _DISCOVERY)
