@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -113,24 +114,24 @@ async def test_a_silent_server_does_not_keep_calls_from_another(
     await wait_for(primary, "SELECT state = 'streaming' FROM pg_stat_replication")
     store, other = store_on(primary, standby), store_on(primary, standby)
     recorder = NotificationRecorder()
-    for each in (store, other):
-        await each.open()
-    other.listen(recorder)
-    assert await created(store, "before")
-    await wait_for(standby, "SELECT EXISTS (SELECT FROM wakeful.jobs)")
-    await asyncio.to_thread(primary.freeze)
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    assert not await created(store, "lost")
-    assert loop.time() - began < PATIENCE / 4, "calls do not hang"
-    await standby.query("SELECT pg_promote()")
-    await eventually(lambda: created(store, "after"))
-    await eventually(lambda: responds(other))
-    await recorder.next_event("jobs", "runs")  # its listener is connected again
-    assert await created(store, "notified")
-    await recorder.next_event("jobs")
-    for each in (store, other):
-        await each.close()
+    async with AsyncExitStack() as stack:
+        for each in (store, other):
+            stack.push_async_callback(each.close)  # open connections would fail the next test
+            await each.open()
+        other.listen(recorder)
+        assert await created(store, "before")
+        await wait_for(primary, "SELECT replay_lsn >= pg_current_wal_lsn() FROM pg_stat_replication")
+        await asyncio.to_thread(primary.freeze)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        assert not await created(store, "lost")
+        assert loop.time() - began < PATIENCE / 4, "calls do not hang"
+        await standby.query("SELECT pg_promote()")
+        await eventually(lambda: created(store, "after"))
+        await eventually(lambda: responds(other))
+        await recorder.next_event("jobs", "runs")  # its listener is connected again
+        assert await created(store, "notified")
+        await recorder.next_event("jobs")
 
 
 async def test_a_fresh_store_finds_the_server_that_responds(primary: Cluster) -> None:
