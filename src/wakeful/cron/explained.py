@@ -17,6 +17,8 @@ from wakeful.cron.expression import parse
 from wakeful.errors import InvalidSchedule
 
 _LONGEST: Final = 1_000
+#: No sentence has more spans of time; each may be a whole day of seconds.
+_MOST_SPANS: Final = 4
 _CLOCK: Final = r"\d\d:\d\d(?::\d\d)?"
 _SPAN: Final = re.compile(rf"from ({_CLOCK}) through ({_CLOCK})")
 _DAY: Final = "|".join(WEEKDAYS)
@@ -120,7 +122,7 @@ def _product(times: Iterable[int]) -> tuple[str, str, str]:
 
 
 def _spans(text: str) -> list[tuple[int, int]]:
-    return [(_second(first), _second(last)) for first, last in _SPAN.findall(text)]
+    return [(_second(first), _second(last)) for first, last in _SPAN.findall(text)[:_MOST_SPANS]]
 
 
 def _second(clock: str) -> int:

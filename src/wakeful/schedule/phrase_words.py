@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from wakeful.cron.zone import is_abbreviation, similar_zone, zone
@@ -33,6 +34,8 @@ NTH: Final = {"first": "1", "second": "2", "third": "3", "fourth": "4", "fifth":
 
 #: A word that can be a zone, with what leads to it.
 _ZONE: Final = re.compile(r"\s(?:in )?(\(?)([A-Za-z][\w+-]*(?:/[A-Za-z][\w+-]*)*)(\)?)(?!\S)")
+#: More words than a schedule has. Each may be looked up as a zone, three times.
+_MOST_WORDS: Final = 40
 _ZONE_WORDS: Final = frozenset({"UTC", "GMT"})
 
 #: The words of phrases, to correct misspelled ones.
@@ -66,7 +69,7 @@ def named_zones(text: str) -> Iterator[tuple[str, str, str | None]]:
     [('9am on weekdays', 'PST', None)]
     """
     whole = text.strip(" .!")
-    for match in _ZONE.finditer(whole):
+    for match in islice(_ZONE.finditer(whole), _MOST_WORDS):
         word = match[2]
         sure = (match[1] and match[3]) or "/" in word or word.upper() in _ZONE_WORDS or is_abbreviation(word)
         if sure or (word.isupper() and 2 <= len(word) <= 5 and word.lower() not in _VOCABULARY):
