@@ -138,19 +138,17 @@ class Quota:""",
     "api/http/admin.py": (
         "# --- quotas ---",
         """@router.get("/notes", tags=["notes"], summary="List notes", responses=responses({200: "Notes"}))
-async def list_notes(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
+async def list_notes(about: WorkspaceDep) -> Response:
     '''All notes.'''
     from wakeful.model.admin import Notes
 
-    return JsonResponse(to_json(Notes(notes=await services.admin.quotas.notes())))
+    return JsonResponse(to_json(Notes(notes=await about.services.admin.quotas.notes())))
 
 
 @router.get("/notes/{note_id}", tags=["notes"], summary="Read a note", responses=responses({200: "Note"}))
-async def get_note(
-    workspace: str, note_id: str, services: ServicesDep, principal: CurrentPrincipal
-) -> Response:
+async def get_note(note_id: str, about: WorkspaceDep) -> Response:
     '''One note.'''
-    return JsonResponse(to_json((await services.admin.quotas.notes(note_id))[0]))
+    return JsonResponse(to_json((await about.services.admin.quotas.notes(note_id))[0]))
 
 
 # --- quotas ---""",
@@ -161,6 +159,7 @@ import asyncio, inspect, json, sqlite3
 from typing import get_type_hints
 from wakeful import Wakeful
 from wakeful.api.http import admin
+from wakeful.api.http.dependencies import WorkspaceRequest
 from wakeful.client.endpoints import Endpoints
 from wakeful.client.types import NoteShape
 from wakeful.server.http_app import create_app
@@ -171,8 +170,9 @@ async def read():
         with sqlite3.connect("notes.db") as database:
             database.execute("INSERT INTO notes VALUES ('n1', 'hello', 1800000000000)")
         paths = create_app(app.services).openapi()
-        listed = await admin.list_notes("default", app.services, LOCAL)
-        got = await admin.get_note("default", "n1", app.services, LOCAL)
+        about = WorkspaceRequest(None, app.services, LOCAL, "default")
+        listed = await admin.list_notes(about)
+        got = await admin.get_note("n1", about)
         return paths, json.loads(listed.body), json.loads(got.body)
 
 document, listed, got = asyncio.run(read())

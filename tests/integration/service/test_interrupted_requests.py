@@ -16,6 +16,7 @@ from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.interruptions import cancel_at_each_await, fail_at_each_call
 from tests.support.waiting import eventually
 from wakeful import Agent, Wakeful, on
+from wakeful.api.http.dependencies import WorkspaceRequest
 from wakeful.api.http.events import stream_events
 from wakeful.api.rpc.connection import RpcConnection
 from wakeful.errors import Unavailable
@@ -185,7 +186,7 @@ async def test_an_interrupted_stream_ends_its_subscription(app: Wakeful, fault: 
         }
         request = Request(scope)
         response = await stream_events(
-            request, "default", services, principal, None, None, None, None,
+            WorkspaceRequest(request, services, principal, "default"), None, None, None, None,
             250 if kind == "summaries" else None, None,
         )  # fmt: skip
         with contextlib.suppress(ExceptionGroup):

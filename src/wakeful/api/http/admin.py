@@ -5,18 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Final, cast
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import (
     SECURED,
-    CurrentPrincipal,
     Document,
     OptionalDocument,
     ServiceDocument,
-    ServicesDep,
+    WorkspaceDep,
 )
-from wakeful.api.http.idempotency import IdempotencyKey, respond_once
+from wakeful.api.http.idempotency import Once
 from wakeful.api.http.paging import Cursor, Limit, OfAgent, page, read_cursor, read_last, write_cursor
 from wakeful.api.http.responses import BODY, JsonResponse, location_of, no_content, request_body, responses
 from wakeful.errors import InvalidArgument
@@ -57,10 +56,10 @@ To = Annotated[str | None, Query(description="The last day (UTC); today by defau
 
 
 @router.get("/keys", tags=["keys"], summary="List keys", responses=responses({200: "Keys"}))
-async def list_keys(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
+async def list_keys(about: WorkspaceDep) -> Response:
     """The text of a key is not stored and not returned."""
-    found = await services.auth.keys.list(principal, workspace)
-    rights = await services.rights.load(principal, workspace)
+    found = await about.services.auth.keys.list(*about.caller)
+    rights = await about.services.rights.load(*about.caller)
     return JsonResponse({"keys": [KEYS.to_json(row, may=rights.key(row)) for row in found]})
 
 
@@ -74,23 +73,16 @@ async def list_keys(workspace: str, services: ServicesDep, principal: CurrentPri
         "KeyDocument", {"name": "ci", "role": "member", "expiresAt": "2030-01-01T00:00:00Z"}
     ),
 )
-async def create_key(
-    workspace: str,
-    request: Request,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    document: ServiceDocument,
-    idempotency_key: IdempotencyKey = None,
-) -> Response:
+async def create_key(once: Once, document: ServiceDocument) -> Response:
     """The `key` is returned only once."""
 
     def response(created: tuple[KeyRow, str]) -> Response:
         row, key = created
-        headers = {"Location": location_of(workspace, "keys", row.id), "Cache-Control": "no-store"}
+        headers = {"Location": location_of(once.workspace, "keys", row.id), "Cache-Control": "no-store"}
         return JsonResponse({**KEYS.to_json(row), "key": key}, 201, headers)
 
-    create = partial(services.auth.keys.create, principal, workspace, document)
-    return await respond_once(request, principal, workspace, create, response)
+    create = partial(once.services.auth.keys.create, *once.caller, document)
+    return await once.respond_keyed(create, response)
 
 
 @router.delete(
@@ -100,11 +92,9 @@ async def create_key(
     status_code=204,
     responses=responses({204: None}),
 )
-async def revoke_key(
-    workspace: str, key_id: str, services: ServicesDep, principal: CurrentPrincipal
-) -> Response:
+async def revoke_key(key_id: str, about: WorkspaceDep) -> Response:
     """Takes effect on this replica at once, on others within a second."""
-    await services.auth.keys.revoke(principal, workspace, key_id)
+    await about.services.auth.keys.revoke(*about.caller, key_id)
     return no_content()
 
 
@@ -118,18 +108,13 @@ async def revoke_key(
     responses=responses({200: "Subscriptions"}),
 )
 async def list_subscriptions(
-    workspace: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    agent: OfAgent = None,
-    limit: Limit = 50,
-    cursor: Cursor = None,
+    about: WorkspaceDep, agent: OfAgent = None, limit: Limit = 50, cursor: Cursor = None
 ) -> Response:
     """Newest first, also those that have ended. An admin sees all, other keys see their own."""
-    scope = ["subscriptions", workspace, principal.actor, agent]
+    scope = ["subscriptions", about.workspace, about.principal.actor, agent]
     after = cast("tuple[int, str]", tuple(read_cursor(cursor, scope, int, str))) if cursor else None
-    found = await services.agents.subscriptions.list(
-        principal, workspace, agent=agent, after=after, limit=limit + 1
+    found = await about.services.agents.subscriptions.list(
+        *about.caller, agent=agent, after=after, limit=limit + 1
     )
     shown, following = page(found, limit, scope, lambda row: (row.created_ms, row.id))
     return JsonResponse({"subscriptions": [SUBSCRIPTIONS.to_json(row) for row in shown], "cursor": following})
@@ -142,11 +127,9 @@ async def list_subscriptions(
     status_code=204,
     responses=responses({204: None}, 409),
 )
-async def end_subscription(
-    workspace: str, subscription_id: str, services: ServicesDep, principal: CurrentPrincipal
-) -> Response:
+async def end_subscription(subscription_id: str, about: WorkspaceDep) -> Response:
     """Cancels its waiting deliveries. An admin may end any, other keys their own. 409: it has ended."""
-    await services.agents.subscriptions.end(principal, workspace, subscription_id)
+    await about.services.agents.subscriptions.end(*about.caller, subscription_id)
     return no_content()
 
 
@@ -154,9 +137,9 @@ async def end_subscription(
 
 
 @router.get("/people", tags=["keys"], summary="List people", responses=responses({200: "People"}))
-async def list_people(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
+async def list_people(about: WorkspaceDep) -> Response:
     """Those who have signed in at the issuer and may use the workspace, the last signed in first."""
-    found = await services.auth.people.list(principal, workspace)
+    found = await about.services.auth.people.list(*about.caller)
     return JsonResponse({"people": [PEOPLE.to_json(row) for row in found]})
 
 
@@ -167,14 +150,12 @@ async def list_people(workspace: str, services: ServicesDep, principal: CurrentP
     status_code=204,
     responses=responses({204: None}),
 )
-async def remove_person(
-    workspace: str, person_id: str, services: ServicesDep, principal: CurrentPrincipal
-) -> Response:
+async def remove_person(person_id: str, about: WorkspaceDep) -> Response:
     """Ends the sessions of the person, and revokes the keys that the person created. History keeps the name.
 
     It takes a key for all workspaces. The issuer decides who can sign in again.
     """
-    await services.auth.people.remove(principal, workspace, person_id)
+    await about.services.auth.people.remove(*about.caller, person_id)
     return no_content()
 
 
@@ -182,10 +163,10 @@ async def remove_person(
 
 
 @router.get("/quotas", tags=["quotas"], summary="List limits", responses=responses({200: "Quotas"}))
-async def list_quotas(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
+async def list_quotas(about: WorkspaceDep) -> Response:
     """The limits and the usage of the workspace (`agent` null) and its agents."""
     return JsonResponse(
-        {"quotas": [QUOTAS.to_json(row) for row in await services.admin.quotas.list(principal, workspace)]}
+        {"quotas": [QUOTAS.to_json(row) for row in await about.services.admin.quotas.list(*about.caller)]}
     )
 
 
@@ -198,9 +179,7 @@ async def list_quotas(workspace: str, services: ServicesDep, principal: CurrentP
         "QuotaDocument", {"agent": "writer", "bucket": "scheduler.liveJobs", "limit": 50}
     ),
 )
-async def set_quota(
-    workspace: str, services: ServicesDep, principal: CurrentPrincipal, document: Document
-) -> Response:
+async def set_quota(about: WorkspaceDep, document: Document) -> Response:
     """For one agent, or for the whole workspace without `agent`; null restores the installation's default."""
     agent, bucket, limit = document.get("agent"), document.get("bucket"), document.get("limit")
     if agent is not None and not isinstance(agent, str):
@@ -210,8 +189,8 @@ async def set_quota(
     number = whole_number(limit)
     if "limit" not in document or (number is None and limit is not None):
         raise InvalidArgument("limit: write a whole number, or null for none")
-    await services.admin.quotas.set(principal, workspace, agent, bucket, number)
-    return await list_quotas(workspace, services, principal)
+    await about.services.admin.quotas.set(*about.caller, agent, bucket, number)
+    return await list_quotas(about)
 
 
 # --- audit -----------------------------------------------------------------------------------------
@@ -219,9 +198,7 @@ async def set_quota(
 
 @router.get("/audit", tags=["audit"], summary="Read the audit log", responses=responses({200: "Audit"}))
 async def list_audit(
-    workspace: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
+    about: WorkspaceDep,
     actor: Annotated[str | None, Query(max_length=300, description="Only of this actor.")] = None,
     action: Annotated[
         str | None, Query(max_length=64, description="Only this action, or this kind, such as `job`.")
@@ -236,11 +213,10 @@ async def list_audit(
 
     With filters, a page reads at most 20,000 entries: it may have less than `limit`, or none, and a `cursor`.
     """
-    scope = ("audit", workspace, actor, action, subject, since, until)
+    scope = ("audit", about.workspace, actor, action, subject, since, until)
     before = read_last(cursor, scope, int)
-    found = await services.admin.audit.search(
-        principal,
-        workspace,
+    found = await about.services.admin.audit.search(
+        *about.caller,
         actor=actor,
         action=action,
         subject=subject,
@@ -257,9 +233,7 @@ async def list_audit(
     "/audit/verify", tags=["audit"], summary="Verify the audit log", responses=responses({200: "Verified"})
 )
 async def verify_audit(
-    workspace: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
+    about: WorkspaceDep,
     after: Annotated[int, Query(ge=0, le=2**31 - 1, description="Continue after this entry.")] = 0,
     hash: Annotated[str, Query(max_length=64, description="The hash of that entry.")] = "",
     limit: Annotated[int | None, Query(ge=1, le=100_000, description="Check at most so many.")] = None,
@@ -270,10 +244,10 @@ async def verify_audit(
     with `hash`.
     """
     if limit is None and not after:
-        count, flaw = await services.admin.audit.verify(principal, workspace)
+        count, flaw = await about.services.admin.audit.verify(*about.caller)
         found = AuditVerification(ok=flaw is None, count=count, flaw=flaw, complete=True)
         return JsonResponse(to_json(found))
-    part = await services.admin.audit.verify_part(principal, workspace, after, hash, limit or 100_000)
+    part = await about.services.admin.audit.verify_part(*about.caller, after, hash, limit or 100_000)
     found = AuditVerification(
         ok=part.flaw is None, count=part.entries, flaw=part.flaw, complete=part.complete, hash=part.hash
     )
@@ -289,12 +263,10 @@ async def verify_audit(
     summary="Read a version of a workflow",
     responses=responses({200: "Workflow"}),
 )
-async def get_workflow(
-    workspace: str, workflow_id: str, version: Version, services: ServicesDep, principal: CurrentPrincipal
-) -> Response:
+async def get_workflow(workflow_id: str, version: Version, about: WorkspaceDep) -> Response:
     """The DAG as it was stored."""
     return JsonResponse(
-        WORKFLOWS.to_json(await services.admin.workflows.get(principal, workspace, workflow_id, version))
+        WORKFLOWS.to_json(await about.services.admin.workflows.get(*about.caller, workflow_id, version))
     )
 
 
@@ -307,23 +279,14 @@ async def get_workflow(
         "Dag", {"nodes": [{"id": "fetch"}, {"id": "send"}], "edges": [["fetch", "send"]]}
     ),
 )
-async def put_workflow(
-    workspace: str,
-    workflow_id: str,
-    version: Version,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    dag: Document,
-) -> Response:
+async def put_workflow(workflow_id: str, version: Version, about: WorkspaceDep, dag: Document) -> Response:
     """The body is the DAG. A version never changes: the same DAG again is accepted, another is refused."""
-    created = await services.admin.workflows.put(principal, workspace, workflow_id, version, dag)
-    content = WORKFLOWS.to_json(
-        await services.admin.workflows.get(principal, workspace, workflow_id, version)
-    )
-    headers = (
-        {"Location": location_of(workspace, "workflows", workflow_id, str(version))} if created else None
-    )
-    return JsonResponse(content, 201 if created else 200, headers)
+    created = await about.services.admin.workflows.put(*about.caller, workflow_id, version, dag)
+    content = WORKFLOWS.to_json(await about.services.admin.workflows.get(*about.caller, workflow_id, version))
+    if not created:
+        return JsonResponse(content)
+    location = location_of(about.workspace, "workflows", workflow_id, str(version))
+    return JsonResponse(content, 201, {"Location": location})
 
 
 # --- status ----------------------------------------------------------------------------------------
@@ -332,45 +295,40 @@ async def put_workflow(
 @router.get(
     "/status", tags=["status"], summary="Status of the workspace", responses=responses({200: "Status"})
 )
-async def get_status(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
+async def get_status(about: WorkspaceDep) -> Response:
     """The numbers of jobs and runs, and the next tick."""
-    return JsonResponse(await services.admin.status.status(principal, workspace))
+    return JsonResponse(await about.services.admin.status.status(*about.caller))
 
 
 @router.get(
     "/doctor", tags=["status"], summary="Checks of the installation", responses=responses({200: "Doctor"})
 )
-async def get_doctor(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
+async def get_doctor(about: WorkspaceDep) -> Response:
     """The checks of `wakeful doctor`: each with its state, a message, and what to do.
 
     A key for all workspaces sees the checks of the installation, the admin of a workspace those of the
     workspace.
     """
-    return JsonResponse(await services.admin.doctor.examine(principal, workspace))
+    return JsonResponse(await about.services.admin.doctor.examine(*about.caller))
 
 
 @router.get("/slo", tags=["status"], summary="Service level objectives", responses=responses({200: "Slo"}))
-async def get_slo(
-    workspace: str, services: ServicesDep, principal: CurrentPrincipal, hours: Hours = 24
-) -> Response:
+async def get_slo(about: WorkspaceDep, hours: Hours = 24) -> Response:
     """The ratio of dead letters, and the median and 95th percentile of the start delay."""
-    return JsonResponse(await services.admin.status.slo(principal, workspace, hours))
+    return JsonResponse(await about.services.admin.status.slo(*about.caller, hours))
 
 
 @router.get("/peaks", tags=["status"], summary="Load of the coming week", responses=responses({200: "Peaks"}))
 async def get_peaks(
-    workspace: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    agent: Annotated[str | None, Query(description="Only jobs of this agent.")] = None,
+    about: WorkspaceDep, agent: Annotated[str | None, Query(description="Only jobs of this agent.")] = None
 ) -> Response:
     """How many runs the schedules start: the busiest minutes, and every hour. At most a minute old: `ageMs`.
 
     A key of the role `agent` sees its own agent.
     """
-    computed = await services.admin.peaks.get(principal, workspace, agent)
-    shown = agent if principal.agent is None else principal.agent
-    return JsonResponse(serialize_week(computed, workspace, shown, services.now_ms()))
+    computed = await about.services.admin.peaks.get(*about.caller, agent)
+    shown = agent if about.principal.agent is None else about.principal.agent
+    return JsonResponse(serialize_week(computed, about.workspace, shown, about.services.now_ms()))
 
 
 # --- workers, channels, settings -------------------------------------------------------------------
@@ -379,20 +337,20 @@ async def get_peaks(
 @operations_router.get(
     "/workers", summary="List workers and executors", responses=responses({200: "Workers"})
 )
-async def list_workers(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
+async def list_workers(about: WorkspaceDep) -> Response:
     """The processes that take runs, with their last heartbeat, and the executors that hold claimed runs.
 
     A key for all workspaces sees all runs and functions, the admin of a workspace those of the workspace.
     """
-    found = await services.admin.workers.list(principal, workspace)
+    found = await about.services.admin.workers.list(*about.caller)
     return JsonResponse(PROCESSES.to_json(found))
 
 
 @operations_router.get("/channels", summary="List channels", responses=responses({200: "Channels"}))
-async def list_channels(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
+async def list_channels(about: WorkspaceDep) -> Response:
     """Names and kinds of the channels, and the recent deliveries of the workspace; never their URLs."""
-    channels = await services.admin.channels.list(principal, workspace)
-    deliveries = await services.admin.channels.deliveries(principal, workspace)
+    channels = await about.services.admin.channels.list(*about.caller)
+    deliveries = await about.services.admin.channels.deliveries(*about.caller)
     return JsonResponse(
         {
             "channels": [CHANNELS.to_json(each) for each in channels],
@@ -407,26 +365,20 @@ async def list_channels(workspace: str, services: ServicesDep, principal: Curren
     responses=responses({200: "ChannelTest"}, *BODY, 429),
     openapi_extra=request_body("ChannelTestDocument", {"to": "@ada"}, required=False),
 )
-async def test_channel(
-    workspace: str,
-    channel: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    document: OptionalDocument,
-) -> Response:
+async def test_channel(channel: str, about: WorkspaceDep, document: OptionalDocument) -> Response:
     """Wait for the response of the service. At most 6 a minute for each channel. Requires the role admin."""
     to = document.get("to")
     if to is not None and not isinstance(to, str):
         raise InvalidArgument("to: write the recipient as text, or leave it out")
     return JsonResponse(
-        CHANNEL_TESTS.to_json(await services.admin.channels.test(principal, workspace, channel, to))
+        CHANNEL_TESTS.to_json(await about.services.admin.channels.test(*about.caller, channel, to))
     )
 
 
 @operations_router.get("/settings", summary="List settings", responses=responses({200: "Settings"}))
-async def list_settings(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
+async def list_settings(about: WorkspaceDep) -> Response:
     """The settings of this process with their source. Of a secret, only whether it is set."""
-    found = await services.admin.settings.list(principal, workspace)
+    found = await about.services.admin.settings.list(*about.caller)
     return JsonResponse({"settings": [SETTINGS.to_json(each) for each in found]})
 
 
@@ -435,9 +387,7 @@ async def list_settings(workspace: str, services: ServicesDep, principal: Curren
 
 @cost_router.get("/cost", summary="Tokens and cost", responses=responses({200: "Cost"}))
 async def get_cost(
-    workspace: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
+    about: WorkspaceDep,
     from_: From = None,
     to: To = None,
     agent: Annotated[str | None, Query(description="Only this agent.")] = None,
@@ -448,7 +398,7 @@ async def get_cost(
     The last 30 days by default. Agents and jobs are found among the 100 most expensive of each day. A key of
     the role `agent` sees its own agent.
     """
-    report = await services.admin.cost.report(
-        principal, workspace, first=from_, last=to, agent=agent, limit=limit
+    report = await about.services.admin.cost.report(
+        *about.caller, first=from_, last=to, agent=agent, limit=limit
     )
     return JsonResponse(serialize_cost(report))

@@ -6,12 +6,19 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Header, Query
 from starlette.responses import Response
 
-from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServiceDocument, ServicesDep
+from wakeful.api.http.dependencies import (
+    SECURED,
+    CurrentPrincipal,
+    ServiceDocument,
+    ServicesDep,
+    WorkspaceDep,
+    WorkspaceRequest,
+)
 from wakeful.api.http.etags import etag, matches
-from wakeful.api.http.idempotency import IdempotencyKey, respond_once
+from wakeful.api.http.idempotency import Once
 from wakeful.api.http.paging import MAX_PAGE, Cursor, Limit, page, read_last
 from wakeful.api.http.problems import Malformed, Stale
 from wakeful.api.http.responses import (
@@ -26,7 +33,7 @@ from wakeful.api.http.responses import (
 from wakeful.errors import NotFound
 from wakeful.model.codec import JsonObject
 from wakeful.service.agents.agents import StaleAgent, StaleWorkspace, stale_agent, stale_workspace
-from wakeful.service.auth.access import Principal, visible_agent
+from wakeful.service.auth.access import visible_agent
 from wakeful.service.serializers import (
     HISTORY,
     RECEIPTS,
@@ -35,7 +42,6 @@ from wakeful.service.serializers import (
     serialize_saved_agent,
     serialize_workspace,
 )
-from wakeful.service.services import Services
 from wakeful.values.json_value import Json
 
 router = APIRouter(prefix="/api/workspaces", dependencies=SECURED)
@@ -86,11 +92,13 @@ async def list_workspaces(
     summary="Read a workspace",
     responses=responses({200: "Workspace"}, headers=("ETag",)),
 )
-async def get_workspace(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
+async def get_workspace(about: WorkspaceDep) -> Response:
     """A workspace with its usage of today; for a key of the role agent, with that of its agent."""
-    row = await services.agents.workspaces.get(principal, workspace)
-    spent = await services.admin.budgets.spent(workspace, visible_agent(principal, None) or "")
-    content = {**serialize_workspace(principal, row), "spent": spent}
+    row = await about.services.agents.workspaces.get(*about.caller)
+    spent = await about.services.admin.budgets.spent(
+        about.workspace, visible_agent(about.principal, None) or ""
+    )
+    content = {**serialize_workspace(about.principal, row), "spent": spent}
     return JsonResponse(content, headers={"ETag": etag(row.updated_ms)})
 
 
@@ -102,33 +110,29 @@ async def get_workspace(workspace: str, services: ServicesDep, principal: Curren
     openapi_extra=request_body("WorkspaceDocument", {"tz": "Europe/Berlin", "description": "ACME"}),
 )
 async def put_workspace(
-    workspace: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    document: ServiceDocument,
-    if_match: IfWorkspaceMatches = None,
+    about: WorkspaceDep, document: ServiceDocument, if_match: IfWorkspaceMatches = None
 ) -> Response:
     """Requires a key for all workspaces, such as the first key of the installation."""
-    version = await _expected_workspace(services, principal, workspace, if_match)
+    version = await _expected_workspace(about, if_match)
     try:
-        row, created = await services.agents.workspaces.put(principal, workspace, document, version)
+        row, created = await about.services.agents.workspaces.put(*about.caller, document, version)
     except StaleWorkspace as error:
         raise Stale(error.message) from error
     content: JsonObject = {
-        **serialize_workspace(principal, row),
-        "spent": await services.admin.budgets.spent(workspace),
+        **serialize_workspace(about.principal, row),
+        "spent": await about.services.admin.budgets.spent(about.workspace),
     }
-    return _put(content, created, location_of(workspace), {"ETag": etag(row.updated_ms)})
+    return _put(content, created, location_of(about.workspace), {"ETag": etag(row.updated_ms)})
 
 
 @router.get(
     "/{workspace}/agents", tags=["agents"], summary="List agents", responses=responses({200: "Agents"})
 )
-async def list_agents(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
+async def list_agents(about: WorkspaceDep) -> Response:
     """The agents of a workspace, by name; a key of the role agent sees only its own."""
-    rows = await services.agents.list(principal, workspace)
-    rights = await services.rights.load(principal, workspace, (row.name for row in rows))
-    return await list_response({"agents": (serialize_agent(principal, row, rights) for row in rows)})
+    rows = await about.services.agents.list(*about.caller)
+    rights = await about.services.rights.load(*about.caller, (row.name for row in rows))
+    return await list_response({"agents": (serialize_agent(about.principal, row, rights) for row in rows)})
 
 
 @router.get(
@@ -137,15 +141,13 @@ async def list_agents(workspace: str, services: ServicesDep, principal: CurrentP
     summary="Read an agent",
     responses=responses({200: "Agent"}, headers=("ETag",)),
 )
-async def get_agent(
-    workspace: str, agent: str, services: ServicesDep, principal: CurrentPrincipal
-) -> Response:
+async def get_agent(agent: str, about: WorkspaceDep) -> Response:
     """An agent with its usage of today."""
-    row = await services.agents.get(principal, workspace, agent)
-    rights = await services.rights.load(principal, workspace, (agent,))
+    row = await about.services.agents.get(*about.caller, agent)
+    rights = await about.services.rights.load(*about.caller, (agent,))
     content = {
-        **serialize_agent(principal, row, rights),
-        "spent": await services.admin.budgets.spent(workspace, agent),
+        **serialize_agent(about.principal, row, rights),
+        "spent": await about.services.admin.budgets.spent(about.workspace, agent),
     }
     return JsonResponse(content, headers={"ETag": etag(row.version)})
 
@@ -162,10 +164,8 @@ async def get_agent(
     ),
 )
 async def put_agent(
-    workspace: str,
     agent: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
+    about: WorkspaceDep,
     document: ServiceDocument,
     if_match: IfAgentMatches = None,
     if_none_match: CreateAgentOnly = None,
@@ -175,17 +175,17 @@ async def put_agent(
     An agent with a new webhook gets a `secret`, which is returned only once. `If-Match` guards against
     changes since the agent was read, and `If-None-Match: *` only creates.
     """
-    version = await _expected(services, principal, workspace, agent, if_match, if_none_match)
+    version = await _expected(about, agent, if_match, if_none_match)
     try:
-        saved = await services.agents.put(principal, workspace, agent, document, version=version)
+        saved = await about.services.agents.put(*about.caller, agent, document, version=version)
     except StaleAgent as error:
         raise Stale(error.message) from error
     content = {
-        **serialize_saved_agent(principal, saved),
-        "spent": await services.admin.budgets.spent(workspace, agent),
+        **serialize_saved_agent(about.principal, saved),
+        "spent": await about.services.admin.budgets.spent(about.workspace, agent),
     }
     headers = {"ETag": etag(saved.row.version)}
-    return _put(content, saved.created, location_of(workspace, "agents", agent), headers)
+    return _put(content, saved.created, location_of(about.workspace, "agents", agent), headers)
 
 
 @router.patch(
@@ -196,22 +196,17 @@ async def put_agent(
     openapi_extra=request_body("AgentPatch", {"active": False, "description": "on leave"}),
 )
 async def update_agent(
-    workspace: str,
-    agent: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    patch: ServiceDocument,
-    if_match: IfAgentMatches = None,
+    agent: str, about: WorkspaceDep, patch: ServiceDocument, if_match: IfAgentMatches = None
 ) -> Response:
     """Change the fields that are given and no others; null resets a field to its default."""
-    version = await _expected(services, principal, workspace, agent, if_match, None)
+    version = await _expected(about, agent, if_match, None)
     try:
-        saved = await services.agents.update(principal, workspace, agent, patch, version=version)
+        saved = await about.services.agents.update(*about.caller, agent, patch, version=version)
     except StaleAgent as error:
         raise Stale(error.message) from error
     content = {
-        **serialize_saved_agent(principal, saved),
-        "spent": await services.admin.budgets.spent(workspace, agent),
+        **serialize_saved_agent(about.principal, saved),
+        "spent": await about.services.admin.budgets.spent(about.workspace, agent),
     }
     return JsonResponse(content, headers={"ETag": etag(saved.row.version)})
 
@@ -222,23 +217,13 @@ async def update_agent(
     summary="Give an agent a new webhook secret",
     responses=responses({200: "SavedAgent"}, 409, headers=("Idempotency-Replayed",)),
 )
-async def rotate_agent_secret(
-    workspace: str,
-    agent: str,
-    request: Request,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    idempotency_key: IdempotencyKey = None,
-) -> Response:
+async def rotate_agent_secret(agent: str, once: Once) -> Response:
     """It signs the webhooks that jobs inherit, for a day beside the old one. It is returned only once."""
-    await services.agents.get(principal, workspace, agent)
-    spent = await services.admin.budgets.spent(workspace, agent)
-    return await respond_once(
-        request,
-        principal,
-        workspace,
-        partial(services.agents.rotate_secret, principal, workspace, agent),
-        lambda saved: JsonResponse({**serialize_saved_agent(principal, saved), "spent": spent}),
+    await once.services.agents.get(*once.caller, agent)
+    spent = await once.services.admin.budgets.spent(once.workspace, agent)
+    return await once.respond_keyed(
+        partial(once.services.agents.rotate_secret, *once.caller, agent),
+        lambda saved: JsonResponse({**serialize_saved_agent(once.principal, saved), "spent": spent}),
     )
 
 
@@ -249,36 +234,27 @@ async def rotate_agent_secret(
     status_code=204,
     responses=responses({204: None}, 409),
 )
-async def delete_agent(
-    workspace: str, agent: str, services: ServicesDep, principal: CurrentPrincipal
-) -> Response:
+async def delete_agent(agent: str, about: WorkspaceDep) -> Response:
     """Only an agent without jobs can be deleted; its runs stay readable."""
-    await services.agents.delete(principal, workspace, agent)
+    await about.services.agents.delete(*about.caller, agent)
     return no_content()
 
 
-async def _expected_workspace(
-    services: Services, principal: Principal, workspace: str, if_match: str | None
-) -> int | None:
+async def _expected_workspace(about: WorkspaceRequest, if_match: str | None) -> int | None:
     """Return the version that the workspace must still have; None is any. Raise Stale if it has another."""
     if if_match is None:
         return None
     try:
-        row = await services.agents.workspaces.get(principal, workspace)
+        row = await about.services.agents.workspaces.get(*about.caller)
     except NotFound as error:
         raise Stale(error.message) from error
     if not matches(if_match, row.updated_ms):
-        raise Stale(stale_workspace(workspace, row).message)
+        raise Stale(stale_workspace(about.workspace, row).message)
     return None if if_match.strip() == "*" else row.updated_ms
 
 
 async def _expected(
-    services: Services,
-    principal: Principal,
-    workspace: str,
-    agent: str,
-    if_match: str | None,
-    if_none_match: str | None,
+    about: WorkspaceRequest, agent: str, if_match: str | None, if_none_match: str | None
 ) -> int | None:
     """Return the version that the agent must still have: None is any, 0 none."""
     if if_none_match is not None:
@@ -288,7 +264,7 @@ async def _expected(
     if if_match is None:
         return None
     try:
-        row = await services.agents.get(principal, workspace, agent)
+        row = await about.services.agents.get(*about.caller, agent)
     except NotFound as error:
         raise Stale(error.message) from error
     if not matches(if_match, row.version):
@@ -316,39 +292,24 @@ def _put(
         "Message", {"message": "what failed last night?", "session": "telegram:123456789"}
     ),
 )
-async def send_message(
-    workspace: str,
-    agent: str,
-    request: Request,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    document: ServiceDocument,
-    idempotency_key: IdempotencyKey = None,
-) -> Response:
+async def send_message(agent: str, once: Once, document: ServiceDocument) -> Response:
     """A message waits in a session until it becomes part of a turn, which is a run of the agent.
 
     `/stop` stops the oldest running turn, `/stopall` all turns and drops waiting messages. Both act at once.
     `channel` and `to` say where the message comes from: jobs that are made in the conversation deliver there.
     """
-    send = partial(services.agents.messages.send, principal, workspace, agent, document)
-    return await respond_once(
-        request, principal, workspace, send, lambda receipt: JsonResponse(RECEIPTS.to_json(receipt), 202)
-    )
+    send = partial(once.services.agents.messages.send, *once.caller, agent, document)
+    return await once.respond_keyed(send, lambda receipt: JsonResponse(RECEIPTS.to_json(receipt), 202))
 
 
 @sessions_router.get("", summary="List the sessions of an agent", responses=responses({200: "Sessions"}))
 async def list_sessions(
-    workspace: str,
-    agent: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    limit: Limit = 50,
-    cursor: Cursor = None,
+    agent: str, about: WorkspaceDep, limit: Limit = 50, cursor: Cursor = None
 ) -> Response:
     """The sessions by name, with their waiting messages and running turns."""
-    scope = ["sessions", workspace, agent]
+    scope = ["sessions", about.workspace, agent]
     after = read_last(cursor, scope, str)
-    found = await services.agents.sessions.list(principal, workspace, agent, after, limit + 1)
+    found = await about.services.agents.sessions.list(*about.caller, agent, after, limit + 1)
     sessions, following = page(found, limit, scope, lambda session: [session.name])
     return JsonResponse(
         {"sessions": [SESSIONS.to_json(session) for session in sessions], "cursor": following}
@@ -357,18 +318,12 @@ async def list_sessions(
 
 @sessions_router.get("/{session}", summary="Read a session", responses=responses({200: "SessionWithHistory"}))
 async def get_session(
-    workspace: str,
-    agent: str,
-    session: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    limit: Limit = 50,
-    cursor: Cursor = None,
+    agent: str, session: str, about: WorkspaceDep, limit: Limit = 50, cursor: Cursor = None
 ) -> Response:
     """A session with its history: what was said and answered, newest first."""
-    scope = ["history", workspace, agent, session]
+    scope = ["history", about.workspace, agent, session]
     before = read_last(cursor, scope, int)
-    found = await services.agents.sessions.get(principal, workspace, agent, session, before, limit + 1)
+    found = await about.services.agents.sessions.get(*about.caller, agent, session, before, limit + 1)
     entries, following = page(found.entries, limit, scope, lambda entry: [entry.sequence])
     history: list[Json] = [HISTORY.to_json(entry) for entry in entries]
     return JsonResponse({**SESSIONS.to_json(found.view), "history": history, "cursor": following})
@@ -377,12 +332,10 @@ async def get_session(
 @sessions_router.delete(
     "/{session}", summary="Delete a session", status_code=204, responses=responses({204: None})
 )
-async def delete_session(
-    workspace: str, agent: str, session: str, services: ServicesDep, principal: CurrentPrincipal
-) -> Response:
+async def delete_session(agent: str, session: str, about: WorkspaceDep) -> Response:
     """Delete a session with its history. Its turns stop, and its waiting messages are dropped.
 
     The runs of its turns stay, with their payload and output, as long as other runs do.
     """
-    await services.agents.sessions.delete(principal, workspace, agent, session)
+    await about.services.agents.sessions.delete(*about.caller, agent, session)
     return no_content()

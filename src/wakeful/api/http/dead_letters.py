@@ -6,29 +6,27 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Final, NamedTuple
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import (
     IN_TURN,
     SECURED,
-    CurrentPrincipal,
     Document,
     OptionalDocument,
-    ServicesDep,
+    WorkspaceDep,
+    WorkspaceRequest,
 )
-from wakeful.api.http.idempotency import IdempotencyKey, Once, respond_once
+from wakeful.api.http.idempotency import Once
 from wakeful.api.http.paging import Cursor, Limit, OfAgent, OfJob, page, read_last, split_words, write_cursor
 from wakeful.api.http.responses import BODY, JsonResponse, list_response, request_body, responses
 from wakeful.errors import InvalidArgument
 from wakeful.model.codec import JsonObject
 from wakeful.run.dead_letter_groups import DeadLetterSelection
 from wakeful.run.incidents import INCIDENT_STATES
-from wakeful.service.auth.access import Principal
 from wakeful.service.report_serializers import DEAD_LETTER_GROUPS
 from wakeful.service.runs.dead_letters import read_selection
 from wakeful.service.serializers import INCIDENTS, serialize_run
-from wakeful.service.services import Services
 from wakeful.values.ids import is_id
 from wakeful.values.json_value import Json
 
@@ -55,9 +53,7 @@ States = Annotated[
 
 @router.get("", summary="List dead letters", dependencies=IN_TURN, responses=responses({200: "DeadLetters"}))
 async def list_dead_letters(
-    workspace: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
+    about: WorkspaceDep,
     agent: OfAgent = None,
     job: OfJobOrNone = None,
     cause: Annotated[
@@ -70,13 +66,13 @@ async def list_dead_letters(
 
     With a filter, a page looks at 2,000 dead letters: it may have few runs, or none, and yet a cursor.
     """
-    scope = ("deadLetters", workspace, agent, job, cause)
+    scope = ("deadLetters", about.workspace, agent, job, cause)
     before = read_last(cursor, scope, str)
     selection = DeadLetterSelection(agent, job, cause)
-    shown, following = await services.runs.dead_letters.list(
-        principal, workspace, selection, before=before, limit=limit
+    shown, following = await about.services.runs.dead_letters.list(
+        *about.caller, selection, before=before, limit=limit
     )
-    rights = await services.rights.load(principal, workspace, runs=shown)
+    rights = await about.services.rights.load(*about.caller, runs=shown)
     return await list_response(
         {
             "deadLetters": (serialize_run(run, rights=rights) for run in shown),
@@ -86,16 +82,10 @@ async def list_dead_letters(
 
 
 @router.get("/groups", summary="Group dead letters by cause", responses=responses({200: "DeadLetterGroups"}))
-async def group_dead_letters(
-    workspace: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    agent: OfAgent = None,
-    job: OfJobOrNone = None,
-) -> Response:
+async def group_dead_letters(about: WorkspaceDep, agent: OfAgent = None, job: OfJobOrNone = None) -> Response:
     """The newest 2,000 dead letters by job and cause, the group with the newest failure first."""
     return JsonResponse(
-        DEAD_LETTER_GROUPS.to_json(await services.runs.dead_letters.groups(principal, workspace, agent, job))
+        DEAD_LETTER_GROUPS.to_json(await about.services.runs.dead_letters.groups(*about.caller, agent, job))
     )
 
 
@@ -105,29 +95,18 @@ async def group_dead_letters(
     responses=responses({200: "Replayed"}, *BODY, 409, headers=("Idempotency-Replayed",)),
     openapi_extra=request_body("WhichDeadLetters", {"job": "digest", "cause": "http 503"}),
 )
-async def replay_dead_letters(
-    workspace: str,
-    request: Request,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    body: Document,
-    idempotency_key: IdempotencyKey = None,
-) -> Response:
+async def replay_dead_letters(once: Once, body: Document) -> Response:
     """The named ones, or the oldest thousand that match. Runs that are not dead letters are left out.
 
     With a filter, `cursor` says where to continue if there are more. Send `through` too, with the id of the
     newest run that is meant: replayed runs may fail again meanwhile.
     """
-    picked = await _pick(services, principal, workspace, body)
+    picked = await _pick(once, body)
     if picked.dry_run:
         return JsonResponse({"replayed": [], **picked.content})
-    replay = partial(services.runs.dead_letters.replay, principal, workspace, picked.ids)
-    return await respond_once(
-        request,
-        principal,
-        workspace,
-        replay,
-        lambda ids: JsonResponse({"replayed": list(ids), **picked.content}),
+    replay = partial(once.services.runs.dead_letters.replay, *once.caller, picked.ids)
+    return await once.respond_keyed(
+        replay, lambda ids: JsonResponse({"replayed": list(ids), **picked.content})
     )
 
 
@@ -137,15 +116,13 @@ async def replay_dead_letters(
     responses=responses({200: "Discarded"}, *BODY, 409, headers=("Idempotency-Replayed",)),
     openapi_extra=request_body("WhichDeadLetters", {"ids": ["01980000-0000-7000-8000-000000000000"]}),
 )
-async def discard_dead_letters(
-    workspace: str, services: ServicesDep, principal: CurrentPrincipal, once: Once, body: Document
-) -> Response:
+async def discard_dead_letters(once: Once, body: Document) -> Response:
     """Discard permanently, selected in the same way; their runs stay readable."""
-    picked = await _pick(services, principal, workspace, body)
+    picked = await _pick(once, body)
     if picked.dry_run:
         return JsonResponse({"discarded": [], **picked.content})
     return await once.respond(
-        partial(services.runs.dead_letters.discard, principal, workspace, picked.ids),
+        partial(once.services.runs.dead_letters.discard, *once.caller, picked.ids),
         lambda ids: JsonResponse({"discarded": list(ids), **picked.content}),
     )
 
@@ -164,9 +141,7 @@ class _Picked(NamedTuple):
         return {"selected": len(self.ids), "cursor": self.cursor} if self.counted else {}
 
 
-async def _pick(
-    services: Services, principal: Principal, workspace: str, body: Mapping[str, object]
-) -> _Picked:
+async def _pick(about: WorkspaceRequest, body: Mapping[str, object]) -> _Picked:
     """Return the dead letters that a request selects; all of them must be requested explicitly."""
     unknown = sorted(str(key)[:64] for key in body if key not in _FIELDS)
     if unknown:
@@ -182,8 +157,8 @@ async def _pick(
         cursor = body.get("cursor")
         if cursor is not None and not (isinstance(cursor, str) and is_id(cursor)):
             raise InvalidArgument("cursor: use that of the previous response, or leave it out")
-        selected = await services.runs.dead_letters.select(
-            principal, workspace, read_selection(dict(body)), after=cursor
+        selected = await about.services.runs.dead_letters.select(
+            *about.caller, read_selection(dict(body)), after=cursor
         )
         counted = any(name in body for name in (*_FILTERS, "through", "cursor", "dryRun"))
         return _Picked(selected.ids, selected.after, bool(dry_run), counted)
@@ -195,9 +170,7 @@ async def _pick(
 
 @incidents_router.get("", summary="List incidents", responses=responses({200: "Incidents"}))
 async def list_incidents(
-    workspace: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
+    about: WorkspaceDep,
     state: States = None,
     agent: OfAgent = None,
     job: OfJob = None,
@@ -206,24 +179,22 @@ async def list_incidents(
 ) -> Response:
     """Failures of one job with one cause are one incident. Newest first."""
     states = split_words(state)
-    scope = ["incidents", workspace, principal.agent, agent, job, sorted(states)]
+    scope = ["incidents", about.workspace, about.principal.agent, agent, job, sorted(states)]
     before = read_last(cursor or None, scope, str)
-    found = await services.admin.incidents.list(
-        principal, workspace, agent=agent, job=job, states=states, before=before, limit=limit + 1
+    found = await about.services.admin.incidents.list(
+        *about.caller, agent=agent, job=job, states=states, before=before, limit=limit + 1
     )
     shown, following = page(found, limit, scope, lambda each: [each.id])
-    rights = await services.rights.load(principal, workspace)
+    rights = await about.services.rights.load(*about.caller)
     incidents: list[Json] = [INCIDENTS.to_json(each, may=rights.incident(each)) for each in shown]
     return JsonResponse({"incidents": incidents, "cursor": following})
 
 
 @incidents_router.get("/{incident_id}", summary="Get an incident", responses=responses({200: "Incident"}))
-async def get_incident(
-    workspace: str, incident_id: str, services: ServicesDep, principal: CurrentPrincipal
-) -> Response:
+async def get_incident(incident_id: str, about: WorkspaceDep) -> Response:
     """An incident stays readable after its job was deleted."""
-    found = await services.admin.incidents.get(principal, workspace, incident_id)
-    rights = await services.rights.load(principal, workspace)
+    found = await about.services.admin.incidents.get(*about.caller, incident_id)
+    rights = await about.services.rights.load(*about.caller)
     return JsonResponse(INCIDENTS.to_json(found, may=rights.incident(found)))
 
 
@@ -233,16 +204,9 @@ async def get_incident(
     responses=responses({200: "Incident"}, *BODY, 409, headers=("Idempotency-Replayed",)),
     openapi_extra=request_body("Acknowledgement", {"note": "the database is being moved"}, required=False),
 )
-async def acknowledge_incident(
-    workspace: str,
-    incident_id: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    once: Once,
-    body: OptionalDocument,
-) -> Response:
+async def acknowledge_incident(incident_id: str, once: Once, body: OptionalDocument) -> Response:
     """No reminder follows. Acknowledging it again changes nothing. Requires the role admin or member."""
     acknowledge = partial(
-        services.admin.incidents.acknowledge, principal, workspace, incident_id, body.get("note")
+        once.services.admin.incidents.acknowledge, *once.caller, incident_id, body.get("note")
     )
     return await once.respond(acknowledge, lambda found: JsonResponse(INCIDENTS.to_json(found)))

@@ -11,7 +11,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Final, cast
 
@@ -315,6 +315,31 @@ async def _page_turn(request: Request) -> AsyncIterator[None]:
 ServicesDep = Annotated[Services, Depends(_services)]
 #: The principal of the request.
 CurrentPrincipal = Annotated[Principal, Depends(current_principal)]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceRequest:
+    """A request about a workspace: the services, and who calls them."""
+
+    request: Request
+    services: Services
+    principal: Principal
+    workspace: str
+
+    @property
+    def caller(self) -> tuple[Principal, str]:
+        """The first arguments of a service call."""
+        return self.principal, self.workspace
+
+
+async def _workspace_request(
+    request: Request, principal: CurrentPrincipal, workspace: str
+) -> WorkspaceRequest:
+    return WorkspaceRequest(request, services_of(request), principal, workspace)
+
+
+#: A request about a workspace.
+WorkspaceDep = Annotated[WorkspaceRequest, Depends(_workspace_request)]
 #: The body, a JSON object.
 Document = Annotated[dict[str, object], Depends(document)]
 #: The body, a JSON object whose fields a service checks.

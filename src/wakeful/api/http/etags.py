@@ -14,14 +14,13 @@ from typing import Annotated, Final, TypeVar
 from fastapi import Depends, Header
 from starlette.responses import Response
 
-from wakeful.api.http.dependencies import CurrentPrincipal, ServicesDep
+from wakeful.api.http.dependencies import WorkspaceDep, WorkspaceRequest
 from wakeful.api.http.problems import Malformed, Stale
 from wakeful.api.http.responses import JsonResponse
 from wakeful.errors import FailedPrecondition, NotFound
 from wakeful.job.job import JobRecord
 from wakeful.model.codec import JsonObject
 from wakeful.service.auth.access import Principal
-from wakeful.service.services import Services
 
 T = TypeVar("T")
 
@@ -68,12 +67,9 @@ def check_match(header: str | None, job: JobRecord) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class JobRequest:
+class JobRequest(WorkspaceRequest):
     """A request about one job, with its `If-Match` header."""
 
-    services: Services
-    principal: Principal
-    workspace: str
     agent: str
     name: str
     if_match: str | None
@@ -115,15 +111,8 @@ class JobRequest:
         return JsonResponse(content, headers={"ETag": etag(version)})
 
 
-async def _job_request(
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    workspace: str,
-    agent: str,
-    name: str,
-    if_match: IfMatch = None,
-) -> JobRequest:
-    return JobRequest(services, principal, workspace, agent, name, if_match)
+async def _job_request(about: WorkspaceDep, agent: str, name: str, if_match: IfMatch = None) -> JobRequest:
+    return JobRequest(about.request, about.services, *about.caller, agent, name, if_match)
 
 
 #: A request about one job.

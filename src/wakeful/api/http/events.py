@@ -10,7 +10,12 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServicesDep, current_principal, open_use
+from wakeful.api.http.dependencies import (
+    SECURED,
+    WorkspaceDep,
+    current_principal,
+    open_use,
+)
 from wakeful.api.http.responses import direct_write_of, responses
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.service.auth.connections import ConnectionSlot, OpenUse
@@ -42,10 +47,7 @@ _RESPONSES[200]["content"] = {"text/event-stream": {"schema": {"type": "string"}
 
 @router.get("/events", summary="Stream events", responses=_RESPONSES)
 async def stream_events(
-    request: Request,
-    workspace: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
+    about: WorkspaceDep,
     agent: str | None = None,
     job: Annotated[str | None, Query(description="The name of a job, or its id.")] = None,
     types: Annotated[str | None, Query(description=f"Some of {', '.join(TYPES)}, with commas.")] = None,
@@ -70,16 +72,19 @@ async def stream_events(
     number = _number(last_event_id) if last_event_id else after
     if coalesce_ms is not None and (job or types):
         raise InvalidArgument("coalesceMs: a summary has all changes; remove 'job' and 'types'")
-    slot = services.auth.connection_limits.acquire("events", principal.actor, principal.workspace)
+    slot = about.services.auth.connection_limits.acquire(
+        "events", about.principal.actor, about.principal.workspace
+    )
     try:
         if coalesce_ms is not None:
-            summaries = await services.live.subscribe(
-                principal, workspace, coalesce_ms, agent=agent, after=number
+            summaries = await about.services.live.subscribe(
+                *about.caller, coalesce_ms, agent=agent, after=number
             )
-            return await _event_response(request, _stream_summaries(request, summaries), summaries, slot)
-        listener = await services.events.subscribe(
-            principal,
-            workspace,
+            return await _event_response(
+                about.request, _stream_summaries(about.request, summaries), summaries, slot
+            )
+        listener = await about.services.events.subscribe(
+            *about.caller,
             agent=agent,
             job=job,
             types=[kind.strip() for kind in types.split(",")] if types else (),
@@ -91,7 +96,7 @@ async def stream_events(
     # A client needs a number before its first event: otherwise it would miss the events before that one if
     # the connection breaks. This is the only block without data.
     first = _FIRST if number is not None else _FIRST + f"id: {listener.seen}\n\n".encode()
-    return await _event_response(request, _stream(request, listener, first), listener, slot)
+    return await _event_response(about.request, _stream(about.request, listener, first), listener, slot)
 
 
 async def _event_response(

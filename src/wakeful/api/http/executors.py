@@ -14,10 +14,9 @@ from starlette.types import Receive, Scope, Send
 
 from wakeful.api.http.dependencies import (
     SECURED,
-    CurrentPrincipal,
     Document,
     OptionalDocument,
-    ServicesDep,
+    WorkspaceDep,
     current_principal,
     open_use,
     refuse_unknown,
@@ -57,9 +56,7 @@ _OF_REPORT: Final = ("attempt", "status", "output", "error", "usage", "evidence"
         "Claim", {"worker": "laptop-1", "agents": ["writer"], "limit": 1, "waitMs": 20_000}
     ),
 )
-async def claim_runs(
-    workspace: str, request: Request, services: ServicesDep, principal: CurrentPrincipal, body: Document
-) -> Response:
+async def claim_runs(about: WorkspaceDep, body: Document) -> Response:
     """Claim runs of `pull` jobs, each with its target and payload; with `waitMs`, wait for the first.
 
     Each claimed run has a lease of 30 s, which a heartbeat renews. A run whose lease expires is retried as a
@@ -67,10 +64,9 @@ async def claim_runs(
     or the response cannot be sent, the runs are returned; `claimId` lets the client return them itself.
     """
     worker = _text(body, "worker")
-    claim_id = _claim_id(body) or new_id(services.now_ms())
-    claiming = services.runs.pull.claim(
-        principal,
-        workspace,
+    claim_id = _claim_id(body) or new_id(about.services.now_ms())
+    claiming = about.services.runs.pull.claim(
+        *about.caller,
         worker,
         agents=_names(body, "agents"),
         lanes=_names(body, "lanes"),
@@ -80,13 +76,13 @@ async def claim_runs(
     )
 
     def abandon() -> None:
-        services.runs.pull.abandon(workspace, worker, claim_id)
+        about.services.runs.pull.abandon(about.workspace, worker, claim_id)
 
-    runs = await _while_valid(request, claiming, abandon)
+    runs = await _while_valid(about.request, claiming, abandon)
     if not runs:
         return JsonResponse({"runs": []})
     try:
-        await current_principal(request)  # its key may have ended while it waited
+        await current_principal(about.request)  # its key may have ended while it waited
         return ClaimResponse(await compact_in_turns({"runs": [*runs]}), abandon)
     except BaseException:
         abandon()
@@ -106,9 +102,7 @@ async def claim_runs(
         },
     ),
 )
-async def release_runs(
-    workspace: str, services: ServicesDep, principal: CurrentPrincipal, body: Document
-) -> Response:
+async def release_runs(about: WorkspaceDep, body: Document) -> Response:
     """Return `runs`, each named with its attempt, or all runs of the claim `claimId`, or both.
 
     For a worker that stops, and for a claim whose response was lost: it also ends a claim that still waits.
@@ -120,8 +114,8 @@ async def release_runs(
     if claim_id is None and body.get("runs") is None:
         raise InvalidArgument("runs: it is missing; name the runs to return, or the claim in claimId")
     held = [] if body.get("runs") is None else _held(body)
-    released, lost = await services.runs.pull.release(
-        principal, workspace, _text(body, "worker"), held, claim_id
+    released, lost = await about.services.runs.pull.release(
+        *about.caller, _text(body, "worker"), held, claim_id
     )
     return JsonResponse({"released": list(released), "lost": list(lost)})
 
@@ -135,16 +129,14 @@ async def release_runs(
         {"worker": "laptop-1", "runs": [{"id": "0190a0b0-0000-7000-8000-000000000000", "attempt": 1}]},
     ),
 )
-async def heartbeat_runs(
-    workspace: str, services: ServicesDep, principal: CurrentPrincipal, body: Document
-) -> Response:
+async def heartbeat_runs(about: WorkspaceDep, body: Document) -> Response:
     """Each run is named with the attempt that was claimed. Stop working on those that are `lost`.
 
     `waitingFor` says what the work of runs waits for before it starts, such as a node of a cluster. The runs
     show it, and their timeouts count from the end of the wait.
     """
     held, waiting = _held(body), _waiting(body)
-    renewed, lost = await services.runs.pull.heartbeats(principal, workspace, held, _worker(body), waiting)
+    renewed, lost = await about.services.runs.pull.heartbeats(*about.caller, held, _worker(body), waiting)
     return JsonResponse({"renewed": list(renewed), "lost": list(lost)})
 
 
@@ -167,9 +159,7 @@ async def heartbeat_runs(
         },
     ),
 )
-async def complete_runs(
-    workspace: str, services: ServicesDep, principal: CurrentPrincipal, once: Once, body: Document
-) -> Response:
+async def complete_runs(once: Once, body: Document) -> Response:
     """Each report counts by itself: a refused one has a `code` and a `message`, and does not affect others.
 
     The results are in the order of the reports. The reports of one executor are written in one transaction.
@@ -183,7 +173,7 @@ async def complete_runs(
             to_json(model.Completions(runs=tuple(_result(run_id, each) for (run_id, _), each in pairs)))
         )
 
-    complete = partial(services.runs.reports.complete_many, principal, workspace, read)
+    complete = partial(once.services.runs.reports.complete_many, *once.caller, read)
     return await once.respond(complete, response)
 
 
@@ -193,12 +183,10 @@ async def complete_runs(
     responses=responses({200: "Run"}, *BODY, 409),
     openapi_extra=request_body("Heartbeat", {"attempt": 1}),
 )
-async def heartbeat_run(
-    workspace: str, run_id: str, services: ServicesDep, principal: CurrentPrincipal, body: OptionalDocument
-) -> Response:
+async def heartbeat_run(run_id: str, about: WorkspaceDep, body: OptionalDocument) -> Response:
     """`attempt` is that of the claimed run. 409: the claim is lost or the run is over; stop working on it."""
     attempt = _whole(body, "attempt", None)
-    run = await services.runs.pull.heartbeat(principal, workspace, run_id, attempt, _worker(body))
+    run = await about.services.runs.pull.heartbeat(*about.caller, run_id, attempt, _worker(body))
     return JsonResponse(serialize_run(run))
 
 
@@ -210,23 +198,15 @@ async def heartbeat_run(
         "Completion", {"attempt": 1, "status": "succeeded", "output": "sent", "usage": {"tokens": 512}}
     ),
 )
-async def complete_run(
-    workspace: str,
-    run_id: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    once: Once,
-    body: Document,
-) -> Response:
+async def complete_run(run_id: str, once: Once, body: Document) -> Response:
     """For a claimed run, with the `attempt` of the claim, or a webhook run with `completion: callback`.
 
     The first report of an attempt counts. A success of a job with `verify` stays `running`, `verifying`,
     until it is verified. 409: the run is over, or at another attempt.
     """
     complete = partial(
-        services.runs.complete,
-        principal,
-        workspace,
+        once.services.runs.complete,
+        *once.caller,
         run_id,
         _text(body, "status"),
         attempt=_whole(body, "attempt", None),
@@ -246,14 +226,7 @@ async def complete_run(
     responses=responses({200: "Run"}, *BODY, 409, headers=_KEPT),
     openapi_extra=request_body("RunVerification", {"verified": True}),
 )
-async def verify_run(
-    workspace: str,
-    run_id: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    once: Once,
-    body: Document,
-) -> Response:
+async def verify_run(run_id: str, once: Once, body: Document) -> Response:
     """For a run that is `verifying`: `manual`, or any other check that a person decides instead.
 
     A rejected attempt has failed with the reason `unverified`. Requires the role admin or member. 409: the
@@ -264,9 +237,8 @@ async def verify_run(
     if not isinstance(verified, bool):
         raise InvalidArgument("verified: write true or false")
     verify = partial(
-        services.runs.verify,
-        principal,
-        workspace,
+        once.services.runs.verify,
+        *once.caller,
         run_id,
         verified,
         reason=_reason(body),

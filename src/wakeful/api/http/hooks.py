@@ -8,9 +8,9 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServicesDep
+from wakeful.api.http.dependencies import SECURED, ServicesDep, WorkspaceDep
 from wakeful.api.http.etags import JobRequestDep
-from wakeful.api.http.idempotency import IdempotencyKey, idempotency_key_of, respond_by_key, respond_once
+from wakeful.api.http.idempotency import IdempotencyKey, Once, idempotency_key_of, respond_by_key
 from wakeful.api.http.problems import Malformed
 from wakeful.api.http.responses import BODY, JsonResponse, no_content, responses
 from wakeful.service.jobs.hooks import per_job
@@ -43,11 +43,9 @@ def _any_body() -> dict[str, Any]:
     summary="Show the trigger URL of a job",
     responses=responses({200: "Hook"}),
 )
-async def get_hook(
-    workspace: str, agent: str, name: str, services: ServicesDep, principal: CurrentPrincipal
-) -> Response:
+async def get_hook(agent: str, name: str, about: WorkspaceDep) -> Response:
     """When it was created, without its token: that is returned only once. 404 if the job has none."""
-    return JsonResponse(serialize_hook(await services.jobs.hooks.get(principal, workspace, agent, name)))
+    return JsonResponse(serialize_hook(await about.services.jobs.hooks.get(*about.caller, agent, name)))
 
 
 @router.post(
@@ -58,18 +56,13 @@ async def get_hook(
     summary="Give a job a new trigger URL",
     responses=responses({201: "NewHook"}, 409, 412, headers=("Idempotency-Replayed",)),
 )
-async def create_hook(
-    request: Request, about: JobRequestDep, idempotency_key: IdempotencyKey = None
-) -> Response:
+async def create_hook(about: JobRequestDep, once: Once) -> Response:
     """Creates the URL, or replaces it: then the one before it works for another day.
 
     The `url` is returned only once. Its address is `WAKEFUL_PUBLIC_URL`, else that of this request.
     """
-    base_url = about.services.public_url or str(request.base_url).rstrip("/")
-    return await respond_once(
-        request,
-        about.principal,
-        about.workspace,
+    base_url = about.services.public_url or str(about.request.base_url).rstrip("/")
+    return await once.respond_keyed(
         partial(about.perform, partial(about.services.jobs.hooks.create, *about.job)),
         lambda hook: JsonResponse(serialize_hook(hook, base_url), 201, {"Cache-Control": "no-store"}),
     )

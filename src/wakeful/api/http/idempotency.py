@@ -10,7 +10,7 @@ from typing import Annotated, Final, TypeVar
 from fastapi import Depends, Header, Request
 from starlette.responses import Response
 
-from wakeful.api.http.dependencies import CurrentPrincipal, services_of
+from wakeful.api.http.dependencies import CurrentPrincipal, WorkspaceRequest, services_of
 from wakeful.api.http.root_path import route_path
 from wakeful.service.auth.access import Principal
 from wakeful.service.idempotency import KeyedOperation, Reply
@@ -71,12 +71,9 @@ async def respond_by_key(
 
 
 @dataclass(frozen=True, slots=True)
-class OnceRequest:
-    """A request whose operation takes no key itself, with its `Idempotency-Key`."""
+class OnceRequest(WorkspaceRequest):
+    """A request about a workspace, with its `Idempotency-Key`."""
 
-    request: Request
-    principal: Principal
-    workspace: str
     key: str | None
 
     async def respond(
@@ -85,9 +82,8 @@ class OnceRequest:
         """Perform the request, or return the stored response of the first one with its key."""
         if self.key is None:
             return render(await operation())
-        reply = await services_of(self.request).idempotency.perform_claimed(
-            self.principal,
-            self.workspace,
+        reply = await self.services.idempotency.perform_claimed(
+            *self.caller,
             self.key,
             await _identity(self.request),
             operation,
@@ -95,11 +91,16 @@ class OnceRequest:
         )
         return _response(reply)
 
+    async def respond_keyed(self, operation: KeyedOperation[T], render: Callable[[T], Response]) -> Response:
+        """Do the same with an operation that takes the key itself."""
+        return await respond_once(self.request, *self.caller, operation, render)
+
 
 async def _once_request(
     request: Request, principal: CurrentPrincipal, workspace: str, idempotency_key: IdempotencyKey = None
 ) -> OnceRequest:
-    return OnceRequest(request, principal, workspace, idempotency_key_of(request))
+    key = idempotency_key_of(request)
+    return OnceRequest(request, services_of(request), principal, workspace, key)
 
 
 #: A request that is performed once for its `Idempotency-Key`.

@@ -11,20 +11,17 @@ from starlette.responses import Response
 
 from wakeful.api.http.dependencies import (
     SECURED,
-    CurrentPrincipal,
     OptionalDocument,
-    ServicesDep,
+    WorkspaceDep,
     refuse_unknown,
 )
-from wakeful.api.http.idempotency import Once
+from wakeful.api.http.idempotency import Once, OnceRequest
 from wakeful.api.http.paging import Cursor, Limit, OfAgent, page, read_cursor, split_words
 from wakeful.api.http.responses import BODY, JsonResponse, request_body, responses
 from wakeful.errors import InvalidArgument
 from wakeful.model.codec import to_json
 from wakeful.run.inbox import INBOX_KINDS, InboxAction
-from wakeful.service.auth.access import Principal
 from wakeful.service.serializers import INBOX_DECISIONS, inbox_counts, serialize_inbox_item
-from wakeful.service.services import Services
 
 router: Final = APIRouter(prefix="/api/workspaces/{workspace}/inbox", tags=["inbox"], dependencies=SECURED)
 
@@ -36,28 +33,22 @@ Kinds = Annotated[
 
 @router.get("", summary="List what waits for a person", responses=responses({200: "Inbox"}))
 async def list_inbox(
-    workspace: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    kind: Kinds = None,
-    agent: OfAgent = None,
-    limit: Limit = 50,
-    cursor: Cursor = None,
+    about: WorkspaceDep, kind: Kinds = None, agent: OfAgent = None, limit: Limit = 50, cursor: Cursor = None
 ) -> Response:
     """Runs to confirm, jobs to approve, open suggestions, new incidents. Newest first.
 
     `counts` is how much waits of all kinds, also beyond the page.
     """
     kinds = split_words(kind)
-    scope = ["inbox", workspace, principal.agent, agent, sorted(kinds)]
+    scope = ["inbox", about.workspace, about.principal.agent, agent, sorted(kinds)]
     after = cast("tuple[int, str]", tuple(read_cursor(cursor, scope, int, str))) if cursor else None
-    inbox = services.admin.inbox
-    found = await inbox.list(principal, workspace, kinds=kinds, agent=agent, after=after, limit=limit + 1)
+    inbox = about.services.admin.inbox
+    found = await inbox.list(*about.caller, kinds=kinds, agent=agent, after=after, limit=limit + 1)
     shown, following = page(found, limit, scope, lambda row: row.position)
-    counts = await inbox.counts(principal, workspace, agent=agent)
+    counts = await inbox.counts(*about.caller, agent=agent)
     return JsonResponse(
         {
-            "items": [serialize_inbox_item(principal, row) for row in shown],
+            "items": [serialize_inbox_item(about.principal, row) for row in shown],
             "cursor": following,
             "counts": to_json(inbox_counts(counts)),
         }
@@ -65,11 +56,9 @@ async def list_inbox(
 
 
 @router.get("/counts", summary="Count what waits for a person", responses=responses({200: "InboxCounts"}))
-async def count_inbox(
-    workspace: str, services: ServicesDep, principal: CurrentPrincipal, agent: OfAgent = None
-) -> Response:
+async def count_inbox(about: WorkspaceDep, agent: OfAgent = None) -> Response:
     """Each kind is counted up to 1,000."""
-    counts = await services.admin.inbox.counts(principal, workspace, agent=agent)
+    counts = await about.services.admin.inbox.counts(*about.caller, agent=agent)
     return JsonResponse(to_json(inbox_counts(counts)))
 
 
@@ -79,19 +68,12 @@ async def count_inbox(
     responses=responses({200: "InboxDecision"}, *BODY, 409, headers=("Idempotency-Replayed",)),
     openapi_extra=request_body("InboxDecisionDocument", {"version": 1}, required=False),
 )
-async def approve_item(
-    workspace: str,
-    item_id: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    once: Once,
-    body: OptionalDocument,
-) -> Response:
+async def approve_item(item_id: str, once: Once, body: OptionalDocument) -> Response:
     """Confirms the work of a run, resumes a job, applies a suggestion, or acknowledges an incident.
 
     Requires one of the roles `deciders` of the item. 409: another person has decided, or it changed since.
     """
-    return await _decide(workspace, item_id, services, principal, once, body, "approve")
+    return await _decide(once, item_id, body, "approve")
 
 
 @router.post(
@@ -100,29 +82,16 @@ async def approve_item(
     responses=responses({200: "InboxDecision"}, *BODY, 409, headers=("Idempotency-Replayed",)),
     openapi_extra=request_body("InboxDecisionDocument", {"reason": "the page is empty"}, required=False),
 )
-async def reject_item(
-    workspace: str,
-    item_id: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    once: Once,
-    body: OptionalDocument,
-) -> Response:
+async def reject_item(item_id: str, once: Once, body: OptionalDocument) -> Response:
     """Fails the attempt of a run, leaves a job paused, or dismisses a suggestion; not of incidents.
 
     Requires one of the roles `deciders` of the item. 409: another person has decided, or it changed since.
     """
-    return await _decide(workspace, item_id, services, principal, once, body, "reject")
+    return await _decide(once, item_id, body, "reject")
 
 
 async def _decide(
-    workspace: str,
-    item_id: str,
-    services: Services,
-    principal: Principal,
-    once: Once,
-    body: Mapping[str, object],
-    action: InboxAction,
+    once: OnceRequest, item_id: str, body: Mapping[str, object], action: InboxAction
 ) -> Response:
     refuse_unknown(body, ("reason", "version"), "field")
     reason, version = body.get("reason"), body.get("version")
@@ -131,6 +100,6 @@ async def _decide(
     if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
         raise InvalidArgument("version: write the whole number that the item has")
     decide = partial(
-        services.admin.inbox.decide, principal, workspace, item_id, action, reason=reason, version=version
+        once.services.admin.inbox.decide, *once.caller, item_id, action, reason=reason, version=version
     )
     return await once.respond(decide, lambda done: JsonResponse(INBOX_DECISIONS.to_json(done)))

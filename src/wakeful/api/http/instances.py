@@ -14,12 +14,12 @@ from starlette.responses import Response
 
 from wakeful.api.http.dependencies import (
     SECURED,
-    CurrentPrincipal,
     Document,
     OptionalDocument,
-    ServicesDep,
+    WorkspaceDep,
+    WorkspaceRequest,
 )
-from wakeful.api.http.idempotency import IdempotencyKey, Once, respond_once
+from wakeful.api.http.idempotency import Once
 from wakeful.api.http.paging import Cursor, Limit, OfAgent, page, read_cursor
 from wakeful.api.http.paths import INSTANCE
 from wakeful.api.http.problems import Malformed
@@ -28,14 +28,12 @@ from wakeful.errors import InvalidArgument
 from wakeful.job.job import DEFAULT_INSTANCE
 from wakeful.run.instances import InstanceStatus
 from wakeful.service.agents.instances import MAX_STARTED
-from wakeful.service.auth.access import Principal
 from wakeful.service.serializers import (
     serialize_instance,
     serialize_instance_details,
     serialize_sent,
     serialize_started,
 )
-from wakeful.service.services import Services
 from wakeful.signal.requests import BATCH, STRUCTURED, SignalRequest, read_request
 from wakeful.signal.signals import NotJson
 from wakeful.values.json_value import Json
@@ -62,43 +60,33 @@ _EXAMPLE: Final[Json] = {
 
 @router.get("/instances", summary="List the instances of all agents", responses=responses({200: "Instances"}))
 async def list_all_instances(
-    workspace: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
+    about: WorkspaceDep,
     agent: OfAgent = None,
     status: OfStatus = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
     """The instances of a workspace by agent and id, without their state."""
-    return await _page(services, principal, workspace, agent, status, limit, cursor)
+    return await _page(about, agent, status, limit, cursor)
 
 
 @router.get(_OF_AGENT, summary="List the instances of an agent", responses=responses({200: "Instances"}))
 async def list_instances(
-    workspace: str,
-    agent: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    status: OfStatus = None,
-    limit: Limit = 50,
-    cursor: Cursor = None,
+    agent: str, about: WorkspaceDep, status: OfStatus = None, limit: Limit = 50, cursor: Cursor = None
 ) -> Response:
     """The instances of an agent by id, without their state."""
-    return await _page(services, principal, workspace, agent, status, limit, cursor)
+    return await _page(about, agent, status, limit, cursor)
 
 
 @router.get(_ONE, summary="Read an instance", responses=responses({200: "InstanceWithState"}))
-async def get_instance(
-    workspace: str, agent: str, instance: str, services: ServicesDep, principal: CurrentPrincipal
-) -> Response:
+async def get_instance(agent: str, instance: str, about: WorkspaceDep) -> Response:
     """An instance with its schedules; for an admin with its state.
 
     `GET /agents/{agent}/runs?instance=` lists its signals.
     """
-    details = await services.agents.instances.get(principal, workspace, agent, instance)
-    rights = await services.rights.load(principal, workspace, (agent,))
-    return JsonResponse(serialize_instance_details(principal, details, rights))
+    details = await about.services.agents.instances.get(*about.caller, agent, instance)
+    rights = await about.services.rights.load(*about.caller, (agent,))
+    return JsonResponse(serialize_instance_details(about.principal, details, rights))
 
 
 @router.post(
@@ -107,22 +95,14 @@ async def get_instance(
     responses=responses({200: "Instance"}, *BODY, 409, 429, headers=_KEPT),
     openapi_extra=request_body("StartInstance", {"state": {"region": "eu"}}, required=False),
 )
-async def start_instance(
-    workspace: str,
-    agent: str,
-    instance: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    once: Once,
-    body: OptionalDocument,
-) -> Response:
+async def start_instance(agent: str, instance: str, once: Once, body: OptionalDocument) -> Response:
     """A new instance, and one that was stopped, begins with its initial state; `state` changes keys of it.
 
     An instance that is not stopped keeps its state, and gets the schedules that its class declares. Another
     state is refused, unless it is to `replace` the one that the instance has.
     """
     start = partial(
-        services.agents.instances.start, principal, workspace, agent, instance,
+        once.services.agents.instances.start, *once.caller, agent, instance,
         state=_read_state(body), replace=_read_replace(body),
     )  # fmt: skip
     return await once.respond(start, lambda view: JsonResponse(serialize_instance(view)))
@@ -136,21 +116,14 @@ async def start_instance(
         "StartInstances", {"instances": [{"id": "eu"}, {"id": "us", "state": {"region": "us"}}]}
     ),
 )
-async def start_instances(
-    workspace: str,
-    agent: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    once: Once,
-    body: Document,
-) -> Response:
+async def start_instances(agent: str, once: Once, body: Document) -> Response:
     """Start up to 1,000 instances in one transaction, each as where one is started.
 
     Those that cannot be started are in `errors`, by their `id`; the others are started.
     """
     states = _read_states(body)
     start = partial(
-        services.agents.instances.start_many, principal, workspace, agent, states, replace=_read_replace(body)
+        once.services.agents.instances.start_many, *once.caller, agent, states, replace=_read_replace(body)
     )
     return await once.respond(start, lambda started: JsonResponse(serialize_started(started)))
 
@@ -162,11 +135,9 @@ async def start_instances(
     responses=responses({202: "Instance", 204: None}, 409),
 )
 async def delete_instance(
-    workspace: str,
     agent: str,
     instance: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
+    about: WorkspaceDep,
     erase: Annotated[bool, Query(description="Delete its runs too, with all that they contain.")] = False,
 ) -> Response:
     """Its state, mailbox and schedules are deleted, and its runs are cancelled; ended runs stay.
@@ -175,18 +146,16 @@ async def delete_instance(
     conversations. If that takes more than some seconds, the response is 202 and the instance is `deleting`;
     the erasure continues, and the same request waits on.
     """
-    left = await services.agents.instances.delete(principal, workspace, agent, instance, erase=erase)
+    left = await about.services.agents.instances.delete(*about.caller, agent, instance, erase=erase)
     return Response(status_code=204) if left is None else JsonResponse(serialize_instance(left), 202)
 
 
 @router.post(
     f"{_ONE}/stop", summary="Stop an instance", responses=responses({200: "Instance"}, 409, headers=_KEPT)
 )
-async def stop_instance(
-    workspace: str, agent: str, instance: str, services: ServicesDep, principal: CurrentPrincipal, once: Once
-) -> Response:
+async def stop_instance(agent: str, instance: str, once: Once) -> Response:
     """Its schedules are deleted and its runs are cancelled. It accepts no signal until it is started."""
-    stop = partial(services.agents.instances.stop, principal, workspace, agent, instance)
+    stop = partial(once.services.agents.instances.stop, *once.caller, agent, instance)
     return await once.respond(stop, lambda view: JsonResponse(serialize_instance(view)))
 
 
@@ -196,29 +165,19 @@ async def stop_instance(
     responses=responses({200: "Instance"}, *BODY, 409, headers=_KEPT),
     openapi_extra=request_body("PauseInstance", {"note": "maintenance"}, required=False),
 )
-async def pause_instance(
-    workspace: str,
-    agent: str,
-    instance: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    once: Once,
-    body: OptionalDocument,
-) -> Response:
+async def pause_instance(agent: str, instance: str, once: Once, body: OptionalDocument) -> Response:
     """Its signals wait until it is resumed. A run that is running ends."""
     note = body.get("note")
-    pause = partial(services.agents.instances.pause, principal, workspace, agent, instance, note=note)
+    pause = partial(once.services.agents.instances.pause, *once.caller, agent, instance, note=note)
     return await once.respond(pause, lambda view: JsonResponse(serialize_instance(view)))
 
 
 @router.post(
     f"{_ONE}/resume", summary="Resume an instance", responses=responses({200: "Instance"}, 409, headers=_KEPT)
 )
-async def resume_instance(
-    workspace: str, agent: str, instance: str, services: ServicesDep, principal: CurrentPrincipal, once: Once
-) -> Response:
+async def resume_instance(agent: str, instance: str, once: Once) -> Response:
     """An instance that is paused or blocked handles its signals again."""
-    resume = partial(services.agents.instances.resume, principal, workspace, agent, instance)
+    resume = partial(once.services.agents.instances.resume, *once.caller, agent, instance)
     return await once.respond(resume, lambda view: JsonResponse(serialize_instance(view)))
 
 
@@ -227,11 +186,9 @@ async def resume_instance(
     summary="Hibernate an instance",
     responses=responses({200: "Instance"}, 409, headers=_KEPT),
 )
-async def hibernate_instance(
-    workspace: str, agent: str, instance: str, services: ServicesDep, principal: CurrentPrincipal, once: Once
-) -> Response:
+async def hibernate_instance(agent: str, instance: str, once: Once) -> Response:
     """Every process removes it from its memory. Its next signal loads it again."""
-    hibernate = partial(services.agents.instances.hibernate, principal, workspace, agent, instance)
+    hibernate = partial(once.services.agents.instances.hibernate, *once.caller, agent, instance)
     return await once.respond(hibernate, lambda view: JsonResponse(serialize_instance(view)))
 
 
@@ -266,24 +223,22 @@ def _read_states(document: Mapping[str, object]) -> dict[str, Mapping[str, objec
 
 
 async def _page(
-    services: Services,
-    principal: Principal,
-    workspace: str,
+    about: WorkspaceRequest,
     agent: str | None,
     status: InstanceStatus | None,
     limit: int,
     cursor: str | None,
 ) -> Response:
-    scope = ("instances", workspace, agent, status)
+    scope = ("instances", about.workspace, agent, status)
     after = None
     if cursor is not None:
         of_agent, name = read_cursor(cursor, scope, str, str)
         after = str(of_agent), str(name)
-    found = await services.agents.instances.list(
-        principal, workspace, agent, status=status, after=after, limit=limit + 1
+    found = await about.services.agents.instances.list(
+        *about.caller, agent, status=status, after=after, limit=limit + 1
     )
     shown, following = page(found, limit, scope, lambda view: (view.row.agent, view.row.name))
-    rights = await services.rights.load(principal, workspace)
+    rights = await about.services.rights.load(*about.caller)
     instances: list[Json] = [serialize_instance(view, rights) for view in shown]
     return JsonResponse({"instances": instances, "cursor": following})
 
@@ -304,16 +259,12 @@ def _body() -> dict[str, Any]:
     openapi_extra=_body(),
 )
 async def send_signals(
-    workspace: str,
     agent: str,
-    request: Request,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
+    once: Once,
     instance: Annotated[
         str,
         Query(description="The instance; it is created if it does not exist."),
     ] = DEFAULT_INSTANCE,
-    idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """A CloudEvent: structured, binary (attributes in `ce-` headers, data in the body), or a batch of them.
 
@@ -321,12 +272,9 @@ async def send_signals(
     batch are stored, or none. If the instance has received the `source` and `id` of a signal before, the
     response has the first run and `duplicate` is true.
     """
-    received = await _read(request)
-    send = partial(services.agents.signals.send, principal, workspace, agent, instance, received.signals)
-    return await respond_once(
-        request,
-        principal,
-        workspace,
+    received = await _read(once.request)
+    send = partial(once.services.agents.signals.send, *once.caller, agent, instance, received.signals)
+    return await once.respond_keyed(
         send,
         lambda sent: JsonResponse(serialize_sent(sent, batch=received.batch), 202),
     )

@@ -10,19 +10,18 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import (
     IN_TURN,
     SECURED,
-    CurrentPrincipal,
     Document,
     OptionalDocument,
-    ServicesDep,
+    WorkspaceDep,
 )
 from wakeful.api.http.etags import JobRequest, JobRequestDep
-from wakeful.api.http.idempotency import IdempotencyKey, Once, respond_once
+from wakeful.api.http.idempotency import Once
 from wakeful.api.http.jobs import TICKS
 from wakeful.api.http.responses import BODY, JsonResponse, list_response, no_content, request_body, responses
 from wakeful.api.http.runs import created_run
@@ -107,12 +106,10 @@ async def skip_next_tick(about: JobRequestDep, once: Once) -> Response:
     summary="Give a job a new webhook secret",
     responses=responses({200: "SavedJob"}, 409, 412, headers=_KEPT),
 )
-async def rotate_secret(
-    request: Request, about: JobRequestDep, idempotency_key: IdempotencyKey = None
-) -> Response:
+async def rotate_secret(about: JobRequestDep, once: Once) -> Response:
     """For a day, deliveries are signed with both secrets. The new `secret` is returned only once."""
     rotate = partial(about.perform, partial(about.services.jobs.rotate_secret, *about.job))
-    return await respond_once(request, about.principal, about.workspace, rotate, partial(_saved, about))
+    return await once.respond_keyed(rotate, partial(_saved, about))
 
 
 @router.post(
@@ -124,9 +121,7 @@ async def rotate_secret(
     ),
     openapi_extra=request_body("RunRequest", {"mode": "force", "payload": {"to": "you"}}, required=False),
 )
-async def run_job(
-    request: Request, about: JobRequestDep, body: OptionalDocument, idempotency_key: IdempotencyKey = None
-) -> Response:
+async def run_job(about: JobRequestDep, once: Once, body: OptionalDocument) -> Response:
     """`force` runs it whatever its schedule says; `due` only if a tick is due, and 204 says that none is.
 
     It starts at once, beside any other run of the job, unless `overlapPolicy` says otherwise.
@@ -138,10 +133,7 @@ async def run_job(
         payload=body.get("payload"),
         overlap=body.get("overlapPolicy"),
     )
-    return await respond_once(
-        request,
-        about.principal,
-        about.workspace,
+    return await once.respond_keyed(
         partial(about.perform, trigger),
         lambda run: no_content() if run is None else created_run(serialize_run(run)),
     )
@@ -153,9 +145,7 @@ async def run_job(
     responses=responses({200: "Count"}, *BODY, 409, 412, headers=("Idempotency-Replayed",)),
     openapi_extra=request_body("Backfill", {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"}),
 )
-async def backfill_job(
-    request: Request, about: JobRequestDep, body: Document, idempotency_key: IdempotencyKey = None
-) -> Response:
+async def backfill_job(about: JobRequestDep, once: Once, body: Document) -> Response:
     """Oldest first, whether or not they ran before. An instant without a zone is in the zone of the job.
 
     They overlap as the job's policy says, unless `overlapPolicy` says `queue` (one after another) or `allow`.
@@ -167,10 +157,7 @@ async def backfill_job(
         body.get("end"),
         overlap=body.get("overlapPolicy"),
     )
-    return await respond_once(
-        request,
-        about.principal,
-        about.workspace,
+    return await once.respond_keyed(
         partial(about.perform, backfill),
         lambda count: JsonResponse({"count": count}),
     )
@@ -221,17 +208,14 @@ def _job(about: JobRequest, job: JobRecord) -> Response:
     responses=responses({200: "BulkResult"}, *BODY, 409, headers=_KEPT_OF_SEVERAL),
     openapi_extra=request_body("BulkPause", {"agent": "ops", "label": ["team=ops"], "note": "maintenance"}),
 )
-async def pause_jobs(
-    workspace: str, services: ServicesDep, principal: CurrentPrincipal, once: Once, body: Document
-) -> Response:
+async def pause_jobs(once: Once, body: Document) -> Response:
     """The named jobs, or the enabled jobs that the filter finds. `dryRun` counts them and changes nothing.
 
     An unknown name changes nothing. A job that cannot be paused is in `errors`; the others are paused.
     """
     operation = partial(
-        services.jobs.pause_many,
-        principal,
-        workspace,
+        once.services.jobs.pause_many,
+        *once.caller,
         read_selection(body),
         note=body.get("note"),
         until=body.get("until"),
@@ -246,12 +230,10 @@ async def pause_jobs(
     responses=responses({200: "BulkResult"}, *BODY, 409, headers=_KEPT_OF_SEVERAL),
     openapi_extra=request_body("BulkResume", {"agent": "ops", "dryRun": True}),
 )
-async def resume_jobs(
-    workspace: str, services: ServicesDep, principal: CurrentPrincipal, once: Once, body: Document
-) -> Response:
+async def resume_jobs(once: Once, body: Document) -> Response:
     """The named jobs, or the paused jobs that the filter finds. `dryRun` counts them and changes nothing."""
     operation = partial(
-        services.jobs.resume_many, principal, workspace, read_selection(body), dry_run=_dry_run(body)
+        once.services.jobs.resume_many, *once.caller, read_selection(body), dry_run=_dry_run(body)
     )
     return await once.respond(operation, lambda result: JsonResponse(serialize_bulk_result(result)))
 
@@ -262,17 +244,14 @@ async def resume_jobs(
     responses=responses({200: "BulkRuns"}, *BODY, 409, headers=_KEPT_OF_SEVERAL),
     openapi_extra=request_body("BulkRun", {"jobs": ["digest", "ops/tidy"]}),
 )
-async def run_jobs(
-    workspace: str, services: ServicesDep, principal: CurrentPrincipal, once: Once, body: Document
-) -> Response:
+async def run_jobs(once: Once, body: Document) -> Response:
     """The named jobs, or the enabled jobs that the filter finds: at most 1,000 of them.
 
     Each is run as by `POST …/jobs/{name}/run`. A job that cannot be run is in `errors`; the others are run.
     """
     operation = partial(
-        services.jobs.run_many,
-        principal,
-        workspace,
+        once.services.jobs.run_many,
+        *once.caller,
         read_selection(body),
         mode=body.get("mode", "force"),
         payload=body.get("payload"),
@@ -288,15 +267,13 @@ async def run_jobs(
     responses=responses({200: "BulkResult"}, *BODY, 409, headers=_KEPT_OF_SEVERAL),
     openapi_extra=request_body("BulkDelete", {"agent": "ops", "label": ["team=ops"], "dryRun": True}),
 )
-async def delete_jobs(
-    workspace: str, services: ServicesDep, principal: CurrentPrincipal, once: Once, body: Document
-) -> Response:
+async def delete_jobs(once: Once, body: Document) -> Response:
     """The named jobs, or those that the filter finds: at most 1,000 of them.
 
     Each is deleted as by `DELETE …/jobs/{name}`. A job that cannot be deleted is in `errors`.
     """
     operation = partial(
-        services.jobs.delete_many, principal, workspace, read_selection(body), dry_run=_dry_run(body)
+        once.services.jobs.delete_many, *once.caller, read_selection(body), dry_run=_dry_run(body)
     )
     return await once.respond(operation, lambda result: JsonResponse(serialize_bulk_result(result)))
 
@@ -314,14 +291,12 @@ def _dry_run(body: dict[str, object]) -> bool:
     responses=responses({200: "SchedulePreview"}, *BODY),
     openapi_extra=request_body("SchedulePreviewRequest", _SCHEDULE),
 )
-async def preview_schedule(
-    workspace: str, services: ServicesDep, principal: CurrentPrincipal, document: Document
-) -> Response:
+async def preview_schedule(about: WorkspaceDep, document: Document) -> Response:
     """A schedule in words, its next ticks with clock changes, and a quieter minute if many jobs start then.
 
     It takes the fields of a job that determine its ticks, and has the errors of a creation.
     """
-    found = await services.jobs.previews.preview(principal, workspace, document)
+    found = await about.services.jobs.previews.preview(*about.caller, document)
     return JsonResponse(serialize_preview(found))
 
 
@@ -331,15 +306,13 @@ async def preview_schedule(
     responses=responses({200: "TargetTest"}, *BODY, 429),
     openapi_extra=request_body("TargetTestRequest", _TARGET),
 )
-async def test_target(
-    workspace: str, agent: str, services: ServicesDep, principal: CurrentPrincipal, document: Document
-) -> Response:
+async def test_target(agent: str, about: WorkspaceDep, document: Document) -> Response:
     """Send one signed request to a webhook, as a run does, and return both the request and the response.
 
     Other kinds are only checked: whether a function is registered, a command allowed, a key of a model
     configured, an executor connected. A test is no run, and is not retried.
     """
-    found = await services.jobs.target_tests.test(principal, workspace, agent, document)
+    found = await about.services.jobs.target_tests.test(*about.caller, agent, document)
     return JsonResponse(serialize_target_test(found))
 
 
@@ -349,15 +322,8 @@ async def test_target(
     responses=responses({200: "JobSnippets"}, *BODY),
     openapi_extra=request_body("JobDraft", {"name": "digest", "schedule": "0 7 * * 1-5"}),
 )
-async def write_job_snippets(
-    workspace: str,
-    agent: str,
-    request: Request,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    document: Document,
-) -> Response:
+async def write_job_snippets(agent: str, about: WorkspaceDep, document: Document) -> Response:
     """The texts that create the job of a document. It is not validated, and nothing is saved."""
-    base_url = services.public_url or str(request.base_url).rstrip("/")
-    texts = await services.jobs.texts.write(principal, workspace, agent, document, base_url)
+    base_url = about.services.public_url or str(about.request.base_url).rstrip("/")
+    texts = await about.services.jobs.texts.write(*about.caller, agent, document, base_url)
     return JsonResponse(SNIPPETS.to_json(texts))

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 from fastapi import Depends, Query
 from starlette.responses import Response
 
+from wakeful.api.http.dependencies import WorkspaceRequest
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
 from wakeful.api.http.responses import list_response
 from wakeful.job.job import JobRecord
@@ -79,20 +80,18 @@ def _job_list(
 JobListDep = Annotated[JobList, Depends(_job_list)]
 
 
-async def list_page(
-    services: Services, principal: Principal, workspace: str, agent: str | None, wanted: JobList
-) -> Response:
+async def list_page(about: WorkspaceRequest, agent: str | None, wanted: JobList) -> Response:
     """Return a page of a list of jobs."""
-    shown, next_cursor = await read_page(services, principal, workspace, agent, wanted)
-    rights = await services.rights.load(principal, workspace, (job.agent for job in shown))
+    shown, next_cursor = await read_page(about.services, *about.caller, agent, wanted)
+    rights = await about.services.rights.load(*about.caller, (job.agent for job in shown))
     content: dict[str, Json | Iterator[Json]] = {
-        "jobs": (serialize_job(principal, job, rights=rights) for job in shown),
+        "jobs": (serialize_job(about.principal, job, rights=rights) for job in shown),
         "cursor": next_cursor,
     }
     if wanted.count:
         query = replace(wanted.query, agent=agent)
-        found = await services.jobs.count(
-            principal, workspace, query, include_disabled=wanted.include_disabled
+        found = await about.services.jobs.count(
+            *about.caller, query, include_disabled=wanted.include_disabled
         )
         content["count"] = min(found, MOST_COUNTED)
         content["hasMore"] = found > MOST_COUNTED

@@ -6,19 +6,19 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import (
     IN_TURN,
     SECURED,
-    CurrentPrincipal,
     ServiceDocument,
-    ServicesDep,
+    WorkspaceDep,
+    WorkspaceRequest,
     long_list,
 )
 from wakeful.api.http.etags import CreateOnly, IfNoneMatch, JobRequest, JobRequestDep, etag, matches
-from wakeful.api.http.idempotency import IdempotencyKey, idempotency_key_of, respond_once
+from wakeful.api.http.idempotency import Once
 from wakeful.api.http.job_lists import JobListDep, list_page
 from wakeful.api.http.paging import OfAgent
 from wakeful.api.http.problems import Stale
@@ -32,7 +32,6 @@ from wakeful.api.http.responses import (
     responses,
 )
 from wakeful.errors import AlreadyExists, InvalidArgument, NotFound
-from wakeful.service.auth.access import Principal
 from wakeful.service.jobs.job_batches import check_owner, read_batch
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.job_query import LONGEST
@@ -45,7 +44,6 @@ from wakeful.service.serializers import (
     serialize_saved_job,
     serialize_saved_jobs,
 )
-from wakeful.service.services import Services
 from wakeful.values.ids import is_id
 from wakeful.values.json_value import Json
 
@@ -66,15 +64,9 @@ _EXAMPLE: Final[dict[str, object]] = {
 @router.get(
     "/jobs", summary="List the jobs of all agents", dependencies=IN_TURN, responses=responses({200: "Jobs"})
 )
-async def list_all_jobs(
-    workspace: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    wanted: JobListDep,
-    agent: OfAgent = None,
-) -> Response:
+async def list_all_jobs(about: WorkspaceDep, wanted: JobListDep, agent: OfAgent = None) -> Response:
     """The jobs of a workspace, by agent and name, or by their next tick."""
-    return await list_page(services, principal, workspace, agent, wanted)
+    return await list_page(about, agent, wanted)
 
 
 @router.get(
@@ -82,12 +74,10 @@ async def list_all_jobs(
     summary="Find a job of any agent",
     responses=responses({200: "JobWithTicks"}, 409, headers=("ETag",)),
 )
-async def find_job(workspace: str, name: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
+async def find_job(name: str, about: WorkspaceDep) -> Response:
     """The job with this id, or with this name if one agent only has it; 409 lists them if several have it."""
-    found = await services.jobs.find(principal, workspace, name)
-    return await _one_job(
-        services, principal, await services.jobs.read(principal, workspace, found.agent, found.id)
-    )
+    found = await about.services.jobs.find(*about.caller, name)
+    return await _one_job(about, await about.services.jobs.read(*about.caller, found.agent, found.id))
 
 
 @router.get(
@@ -96,15 +86,9 @@ async def find_job(workspace: str, name: str, services: ServicesDep, principal: 
     dependencies=IN_TURN,
     responses=responses({200: "Jobs"}),
 )
-async def list_jobs(
-    workspace: str,
-    agent: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    wanted: JobListDep,
-) -> Response:
+async def list_jobs(agent: str, about: WorkspaceDep, wanted: JobListDep) -> Response:
     """The jobs of an agent, by name, or by their next tick."""
-    return await list_page(services, principal, workspace, agent, wanted)
+    return await list_page(about, agent, wanted)
 
 
 @router.post(
@@ -116,21 +100,11 @@ async def list_jobs(
     ),
     openapi_extra=request_body("JobDocument", _EXAMPLE),  # type: ignore[arg-type]
 )
-async def create_job(
-    workspace: str,
-    agent: str,
-    request: Request,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    document: ServiceDocument,
-    idempotency_key: IdempotencyKey = None,
-) -> Response:
+async def create_job(agent: str, once: Once, document: ServiceDocument) -> Response:
     """A name that is taken is refused. The `secret` of a webhook is returned only once."""
     check_owner(document, agent)
-    create = partial(services.jobs.create, principal, workspace, agent, document)
-    return await respond_once(
-        request, principal, workspace, create, lambda saved: _saved(services, principal, saved, created=True)
-    )
+    create = partial(once.services.jobs.create, *once.caller, agent, document)
+    return await once.respond_keyed(create, lambda saved: _saved(once, saved, created=True))
 
 
 @router.post(
@@ -141,18 +115,14 @@ async def create_job(
     openapi_extra=request_body("JobBatch", {"jobs": [_EXAMPLE]}),  # type: ignore[list-item]
 )
 async def create_jobs(
-    workspace: str,
     agent: str,
-    request: Request,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
+    once: Once,
     brief: Annotated[
         bool, Query(description="Return only what is new: the id, secret and warnings of each job.")
     ] = False,
     dry_run: Annotated[
         bool, Query(description="Check the documents and create nothing: 204, or the errors.")
     ] = False,
-    idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """All jobs are created in one transaction, or none. `errors` of an error has those of all documents.
 
@@ -163,25 +133,21 @@ async def create_jobs(
     def created(saved: Sequence[SaveResult]) -> Iterator[Json]:
         if brief:
             return map(serialize_created_job, saved)
-        return serialize_saved_jobs(principal, saved, services.now_ms())
+        return serialize_saved_jobs(once.principal, saved, once.services.now_ms())
 
     # A tenant that sends slowly delays only itself: the second turn begins when the body is there.
-    async with services.batches.next():
-        await request.body()
-        async with services.all_batches:
-            documents = read_batch(await long_list(request, "jobs"))
-            create = partial(services.jobs.create_many, principal, workspace, agent, documents)
+    async with once.services.batches.next():
+        await once.request.body()
+        async with once.services.all_batches:
+            documents = read_batch(await long_list(once.request, "jobs"))
+            create = partial(once.services.jobs.create_many, *once.caller, agent, documents)
             if dry_run:
                 await create(dry_run=True)
                 return no_content()
-            if idempotency_key_of(request) is None:
+            if once.key is None:
                 return await list_response({"jobs": created(await create())}, 201)
-            return await respond_once(
-                request,
-                principal,
-                workspace,
-                create,
-                lambda saved: JsonResponse({"jobs": [*created(saved)]}, 201),
+            return await once.respond_keyed(
+                create, lambda saved: JsonResponse({"jobs": [*created(saved)]}, 201)
             )
 
 
@@ -190,23 +156,16 @@ async def create_jobs(
     summary="Read a job",
     responses=responses({200: "JobWithTicks", 304: None}, headers=("ETag",)),
 )
-async def get_job(
-    workspace: str,
-    agent: str,
-    name: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    if_none_match: IfNoneMatch = None,
-) -> Response:
+async def get_job(agent: str, name: str, about: WorkspaceDep, if_none_match: IfNoneMatch = None) -> Response:
     """A job with its next 5 ticks and its last 5 runs.
 
     Its ETag changes with every edit, not with time: `nextAt` and `runCount` may differ under the same ETag.
     """
-    found = await services.jobs.read(principal, workspace, agent, name)
+    found = await about.services.jobs.read(*about.caller, agent, name)
     version = found.job.version
     if if_none_match is not None and matches(if_none_match, version, weak=True):
         return Response(status_code=304, headers={"ETag": etag(version)})
-    return await _one_job(services, principal, found)
+    return await _one_job(about, found)
 
 
 @router.put(
@@ -242,7 +201,7 @@ async def upsert_job(
         about.services.jobs.upsert, about.principal, about.workspace, about.agent, named, dry_run=dry_run
     )
     saved = await about.perform(upsert, missing=Stale)
-    return no_content() if dry_run else _saved(about.services, about.principal, saved, created=saved.created)
+    return no_content() if dry_run else _saved(about, saved, created=saved.created)
 
 
 @router.patch(
@@ -255,7 +214,7 @@ async def update_job(about: JobRequestDep, patch: ServiceDocument) -> Response:
     """Change the fields that are given and no others; null resets a field to its default."""
     check_owner(patch, about.agent)
     saved = await about.perform(partial(about.services.jobs.update, *about.job, patch))
-    return _saved(about.services, about.principal, saved)
+    return _saved(about, saved)
 
 
 @router.delete(
@@ -277,26 +236,24 @@ async def delete_job(about: JobRequestDep) -> Response:
     "/search", summary="Find jobs, agents and runs", responses=responses({200: "SearchResult"})
 )
 async def search(
-    workspace: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
+    about: WorkspaceDep,
     q: Annotated[
         str, Query(max_length=LONGEST, description="A part of a name, or the beginning of the id of a run.")
     ] = "",
 ) -> Response:
     """A few jobs and agents whose names have the text, and runs whose ids begin with it."""
-    found = await services.search.search(principal, workspace, q)
-    rights = await services.rights.load(principal, workspace, (job.agent for job in found.jobs))
+    found = await about.services.search.search(*about.caller, q)
+    rights = await about.services.rights.load(*about.caller, (job.agent for job in found.jobs))
     return JsonResponse(serialize_search(found, rights))
 
 
 # --- inside ----------------------------------------------------------------------------------------
 
 
-async def _one_job(services: Services, principal: Principal, found: JobReading) -> Response:
+async def _one_job(about: WorkspaceRequest, found: JobReading) -> Response:
     job = found.job
-    rights = await services.rights.load(principal, job.workspace, (job.agent,), found.runs)
-    content = serialize_job(principal, job, services.now_ms(), TICKS, rights)
+    rights = await about.services.rights.load(*about.caller, (job.agent,), found.runs)
+    content = serialize_job(about.principal, job, about.services.now_ms(), TICKS, rights)
     if found.warnings:
         content["warnings"] = list(found.warnings)
     content["hook"] = found.has_hook
@@ -317,12 +274,12 @@ async def _name_of(about: JobRequest) -> str:
         return about.name
 
 
-def _saved(services: Services, principal: Principal, saved: SaveResult, *, created: bool = False) -> Response:
+def _saved(about: WorkspaceRequest, saved: SaveResult, *, created: bool = False) -> Response:
     row = saved.row
     headers = {"ETag": etag(row.version)}
     if created:
         headers["Location"] = location_of(row.workspace, "agents", row.agent, "jobs", row.name)
-    content = serialize_saved_job(principal, saved, services.now_ms())
+    content = serialize_saved_job(about.principal, saved, about.services.now_ms())
     return JsonResponse(content, 201 if created else 200, headers)
 
 
@@ -337,4 +294,4 @@ async def _create_only(
         )
     except AlreadyExists as error:
         raise Stale(error.message) from error
-    return no_content() if dry_run else _saved(about.services, about.principal, saved, created=True)
+    return no_content() if dry_run else _saved(about, saved, created=True)

@@ -5,11 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from wakeful.api.http.dependencies import IN_TURN, SECURED, CurrentPrincipal, OptionalDocument, ServicesDep
-from wakeful.api.http.idempotency import IdempotencyKey, Once, respond_once
+from wakeful.api.http.dependencies import (
+    IN_TURN,
+    SECURED,
+    OptionalDocument,
+    WorkspaceDep,
+    WorkspaceRequest,
+)
+from wakeful.api.http.idempotency import Once
 from wakeful.api.http.paging import Cursor, Limit, OfAgent, page, read_last
 from wakeful.api.http.responses import (
     BODY,
@@ -22,9 +28,7 @@ from wakeful.api.http.responses import (
 from wakeful.errors import InvalidArgument
 from wakeful.model.codec import JsonObject
 from wakeful.run.run import LISTED_STATES, TriggerName
-from wakeful.service.auth.access import Principal
 from wakeful.service.serializers import serialize_run
-from wakeful.service.services import Services
 from wakeful.values.ids import is_id
 
 router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["runs"], dependencies=SECURED)
@@ -49,9 +53,7 @@ Before = Annotated[str | None, Query(max_length=64, description="Only runs older
     "/runs", summary="List the runs of all agents", dependencies=IN_TURN, responses=responses({200: "Runs"})
 )
 async def list_all_runs(
-    workspace: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
+    about: WorkspaceDep,
     agent: OfAgent = None,
     job: Annotated[
         str | None,
@@ -69,11 +71,9 @@ async def list_all_runs(
 ) -> Response:
     """The runs of a workspace, newest first. Those of a deleted job are found by its id."""
     if job is not None and job_id is None:
-        job_id = job if is_id(job) else await _named(services, principal, workspace, agent, job)
+        job_id = job if is_id(job) else await _named(about, agent, job)
     return await _runs_page(
-        services,
-        principal,
-        workspace,
+        about,
         agent,
         job_id=job_id,
         states=_states(state),
@@ -94,10 +94,8 @@ async def list_all_runs(
     responses=responses({200: "Runs"}),
 )
 async def list_runs(
-    workspace: str,
     agent: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
+    about: WorkspaceDep,
     state: States = None,
     trigger: OfTrigger = None,
     instance: OfInstance = None,
@@ -107,9 +105,7 @@ async def list_runs(
 ) -> Response:
     """The runs of an agent, newest first."""
     return await _runs_page(
-        services,
-        principal,
-        workspace,
+        about,
         agent,
         states=_states(state),
         trigger=trigger,
@@ -127,23 +123,13 @@ async def list_runs(
     responses=responses({201: "Run"}, *BODY, 409, headers=("Location", "Idempotency-Replayed")),
     openapi_extra=request_body("Wake", {"payload": {"message": "look at this"}}, required=False),
 )
-async def wake_agent(
-    workspace: str,
-    agent: str,
-    request: Request,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    body: OptionalDocument,
-    idempotency_key: IdempotencyKey = None,
-) -> Response:
+async def wake_agent(agent: str, once: Once, body: OptionalDocument) -> Response:
     """Creates a `pending` run of the internal job `woken-by-hand`, for the target of the agent.
 
     Requires the role admin.
     """
-    wake = partial(services.agents.wakes.wake, principal, workspace, agent, body.get("payload"))
-    return await respond_once(
-        request, principal, workspace, wake, lambda run: created_run(serialize_run(run))
-    )
+    wake = partial(once.services.agents.wakes.wake, *once.caller, agent, body.get("payload"))
+    return await once.respond_keyed(wake, lambda run: created_run(serialize_run(run)))
 
 
 @router.get(
@@ -153,22 +139,18 @@ async def wake_agent(
     responses=responses({200: "Runs"}),
 )
 async def list_job_runs(
-    workspace: str,
     agent: str,
     name: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
+    about: WorkspaceDep,
     state: States = None,
     trigger: OfTrigger = None,
     limit: Limit = 20,
     cursor: Cursor = None,
 ) -> Response:
     """The runs of a job, newest first."""
-    job_id = (await services.jobs.get(principal, workspace, agent, name)).id
+    job_id = (await about.services.jobs.get(*about.caller, agent, name)).id
     return await _runs_page(
-        services,
-        principal,
-        workspace,
+        about,
         agent,
         job_id=job_id,
         states=_states(state),
@@ -179,13 +161,11 @@ async def list_job_runs(
 
 
 @router.get("/runs/{run_id}", summary="Read a run", responses=responses({200: "RunWithAttempts"}))
-async def get_run(
-    workspace: str, run_id: str, services: ServicesDep, principal: CurrentPrincipal
-) -> Response:
+async def get_run(run_id: str, about: WorkspaceDep) -> Response:
     """A run with its attempts, and what it waits for."""
-    run, attempts = await services.runs.read(principal, workspace, run_id)
-    rights = await services.rights.load(principal, workspace, runs=(run,))
-    return JsonResponse(serialize_run(run, attempts, await services.runs.waiting.of(run), rights))
+    run, attempts = await about.services.runs.read(*about.caller, run_id)
+    rights = await about.services.rights.load(*about.caller, runs=(run,))
+    return JsonResponse(serialize_run(run, attempts, await about.services.runs.waiting.of(run), rights))
 
 
 @router.post(
@@ -193,11 +173,9 @@ async def get_run(
     summary="Cancel a waiting run",
     responses=responses({200: "Run"}, 409, headers=("Idempotency-Replayed",)),
 )
-async def cancel_run(
-    workspace: str, run_id: str, services: ServicesDep, principal: CurrentPrincipal, once: Once
-) -> Response:
+async def cancel_run(run_id: str, once: Once) -> Response:
     """A run that is pending, or between two attempts."""
-    cancel = partial(services.runs.cancel, principal, workspace, run_id)
+    cancel = partial(once.services.runs.cancel, *once.caller, run_id)
     return await once.respond(cancel, lambda run: JsonResponse(serialize_run(run)))
 
 
@@ -206,11 +184,9 @@ async def cancel_run(
     summary="Stop a running run",
     responses=responses({200: "Run"}, 409, headers=("Idempotency-Replayed",)),
 )
-async def stop_run(
-    workspace: str, run_id: str, services: ServicesDep, principal: CurrentPrincipal, once: Once
-) -> Response:
+async def stop_run(run_id: str, once: Once) -> Response:
     """The worker is notified, on any replica."""
-    stop = partial(services.runs.stop, principal, workspace, run_id)
+    stop = partial(once.services.runs.stop, *once.caller, run_id)
     return await once.respond(stop, lambda run: JsonResponse(serialize_run(run)))
 
 
@@ -220,28 +196,17 @@ async def stop_run(
     status_code=201,
     responses=responses({201: "Run"}, 409, headers=("Location", "Idempotency-Replayed")),
 )
-async def replay_run(
-    workspace: str,
-    run_id: str,
-    request: Request,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    idempotency_key: IdempotencyKey = None,
-) -> Response:
+async def replay_run(run_id: str, once: Once) -> Response:
     """Creates a run with the same idempotency key and the next attempt. Requires the role admin."""
-    replay = partial(services.runs.replay, principal, workspace, run_id)
-    return await respond_once(
-        request, principal, workspace, replay, lambda run: created_run(serialize_run(run))
-    )
+    replay = partial(once.services.runs.replay, *once.caller, run_id)
+    return await once.respond_keyed(replay, lambda run: created_run(serialize_run(run)))
 
 
 # --- inside ----------------------------------------------------------------------------------------
 
 
 async def _runs_page(
-    services: Services,
-    principal: Principal,
-    workspace: str,
+    about: WorkspaceRequest,
     agent: str | None,
     *,
     job_id: str | None = None,
@@ -254,11 +219,10 @@ async def _runs_page(
     limit: int,
     cursor: str | None,
 ) -> Response:
-    scope = ("runs", workspace, agent, job_id, states, trigger, instance, dead, to_confirm)
+    scope = ("runs", about.workspace, agent, job_id, states, trigger, instance, dead, to_confirm)
     before = read_last(cursor, scope, str) or before
-    found = await services.runs.list(
-        principal,
-        workspace,
+    found = await about.services.runs.list(
+        *about.caller,
         agent,
         job_id=job_id,
         states=states,
@@ -270,7 +234,7 @@ async def _runs_page(
         to_confirm=to_confirm,
     )
     shown, next_cursor = page(found, limit, scope, lambda run: (run.id,))
-    rights = await services.rights.load(principal, workspace, runs=shown)
+    rights = await about.services.rights.load(*about.caller, runs=shown)
     return await list_response(
         {"runs": (serialize_run(run, rights=rights) for run in shown), "cursor": next_cursor}
     )
@@ -290,9 +254,7 @@ def _states(body: list[str] | None) -> tuple[str, ...]:
     return states
 
 
-async def _named(
-    services: Services, principal: Principal, workspace: str, agent: str | None, name: str
-) -> str:
+async def _named(about: WorkspaceRequest, agent: str | None, name: str) -> str:
     if agent is None:
         raise InvalidArgument("job: a name needs its agent; give agent too, or the id of the job")
-    return (await services.jobs.get(principal, workspace, agent, name)).id
+    return (await about.services.jobs.get(*about.caller, agent, name)).id

@@ -7,7 +7,13 @@ from typing import Final
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
-from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServicesDep, bearer_principal
+from wakeful.api.http.dependencies import (
+    SECURED,
+    CurrentPrincipal,
+    ServicesDep,
+    WorkspaceDep,
+    bearer_principal,
+)
 from wakeful.api.http.responses import JsonResponse, no_content, responses
 from wakeful.service.report_serializers import WEB_SESSIONS, serialize_sign_in_link
 
@@ -39,11 +45,9 @@ async def create_sign_in_link(
 @router.get(
     _SESSIONS, summary="List the sign-in sessions of a key", responses=responses({200: "WebSessions"})
 )
-async def list_key_sessions(
-    workspace: str, key_id: str, services: ServicesDep, principal: CurrentPrincipal
-) -> Response:
+async def list_key_sessions(key_id: str, about: WorkspaceDep) -> Response:
     """The 100 that were used last. Admins see those of every key, other roles those of their own key."""
-    rows = await services.auth.web_sessions.list(principal, workspace, key_id)
+    rows = await about.services.auth.web_sessions.list(*about.caller, key_id)
     return JsonResponse({"sessions": [WEB_SESSIONS.to_json(row) for row in rows]})
 
 
@@ -53,11 +57,9 @@ async def list_key_sessions(
     summary="End all sign-in sessions of a key",
     responses=responses({204: None}),
 )
-async def end_key_sessions(
-    workspace: str, key_id: str, services: ServicesDep, principal: CurrentPrincipal
-) -> Response:
+async def end_key_sessions(key_id: str, about: WorkspaceDep) -> Response:
     """Also ends its sign-in links. The key itself stays valid."""
-    await services.auth.web_sessions.end_all(principal, workspace, key_id)
+    await about.services.auth.web_sessions.end_all(*about.caller, key_id)
     return no_content()
 
 
@@ -67,9 +69,7 @@ async def end_key_sessions(
     summary="End a sign-in session",
     responses=responses({204: None}),
 )
-async def end_key_session(
-    workspace: str, key_id: str, session_id: str, services: ServicesDep, principal: CurrentPrincipal
-) -> Response:
+async def end_key_session(key_id: str, session_id: str, about: WorkspaceDep) -> Response:
     """Also ends its open event streams."""
-    await services.auth.web_sessions.end(principal, workspace, key_id, session_id)
+    await about.services.auth.web_sessions.end(*about.caller, key_id, session_id)
     return no_content()

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServicesDep
+from wakeful.api.http.dependencies import SECURED, WorkspaceDep
 from wakeful.api.http.idempotency import Once
 from wakeful.api.http.paging import Cursor, Limit, OfAgent, OfJob, page, read_last, split_words
 from wakeful.api.http.responses import JsonResponse, responses
@@ -28,9 +28,7 @@ Statuses = Annotated[
 
 @router.get("", summary="List suggestions", responses=responses({200: "Suggestions"}))
 async def list_suggestions(
-    workspace: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
+    about: WorkspaceDep,
     status: Statuses = None,
     agent: OfAgent = None,
     job: OfJob = None,
@@ -39,24 +37,22 @@ async def list_suggestions(
 ) -> Response:
     """Better settings for jobs, of agents with `evolution: suggest`. Newest first."""
     statuses = split_words(status)
-    scope = ["suggestions", workspace, principal.agent, agent, job, sorted(statuses)]
+    scope = ["suggestions", about.workspace, about.principal.agent, agent, job, sorted(statuses)]
     before = read_last(cursor or None, scope, str)
-    found = await services.admin.suggestions.list(
-        principal, workspace, agent=agent, job=job, statuses=statuses, before=before, limit=limit + 1
+    found = await about.services.admin.suggestions.list(
+        *about.caller, agent=agent, job=job, statuses=statuses, before=before, limit=limit + 1
     )
     shown, following = page(found, limit, scope, lambda each: [each.id])
-    rights = await services.rights.load(principal, workspace)
+    rights = await about.services.rights.load(*about.caller)
     suggestions: list[Json] = [SUGGESTIONS.to_json(each, may=rights.suggestion(each)) for each in shown]
     return JsonResponse({"suggestions": suggestions, "cursor": following})
 
 
 @router.get("/{suggestion_id}", summary="Get a suggestion", responses=responses({200: "Suggestion"}))
-async def get_suggestion(
-    workspace: str, suggestion_id: str, services: ServicesDep, principal: CurrentPrincipal
-) -> Response:
+async def get_suggestion(suggestion_id: str, about: WorkspaceDep) -> Response:
     """A suggestion stays readable after its job was deleted."""
-    found = await services.admin.suggestions.get(principal, workspace, suggestion_id)
-    rights = await services.rights.load(principal, workspace)
+    found = await about.services.admin.suggestions.get(*about.caller, suggestion_id)
+    rights = await about.services.rights.load(*about.caller)
     return JsonResponse(SUGGESTIONS.to_json(found, may=rights.suggestion(found)))
 
 
@@ -65,11 +61,9 @@ async def get_suggestion(
     summary="Apply a suggestion",
     responses=responses({200: "Suggestion"}, 409, headers=("Idempotency-Replayed",)),
 )
-async def apply_suggestion(
-    workspace: str, suggestion_id: str, services: ServicesDep, principal: CurrentPrincipal, once: Once
-) -> Response:
+async def apply_suggestion(suggestion_id: str, once: Once) -> Response:
     """Changes the job, unless it was changed since the analysis. Requires the role admin."""
-    apply = partial(services.admin.suggestions.apply, principal, workspace, suggestion_id)
+    apply = partial(once.services.admin.suggestions.apply, *once.caller, suggestion_id)
     return await once.respond(apply, lambda found: JsonResponse(SUGGESTIONS.to_json(found)))
 
 
@@ -78,11 +72,9 @@ async def apply_suggestion(
     summary="Dismiss a suggestion",
     responses=responses({200: "Suggestion"}, 409, headers=("Idempotency-Replayed",)),
 )
-async def dismiss_suggestion(
-    workspace: str, suggestion_id: str, services: ServicesDep, principal: CurrentPrincipal, once: Once
-) -> Response:
+async def dismiss_suggestion(suggestion_id: str, once: Once) -> Response:
     """It returns only if its figure gets much worse, or its job is changed. Requires the role admin."""
-    dismiss = partial(services.admin.suggestions.dismiss, principal, workspace, suggestion_id)
+    dismiss = partial(once.services.admin.suggestions.dismiss, *once.caller, suggestion_id)
     return await once.respond(dismiss, lambda found: JsonResponse(SUGGESTIONS.to_json(found)))
 
 
@@ -91,9 +83,7 @@ async def dismiss_suggestion(
     summary="Roll back an applied suggestion",
     responses=responses({200: "Suggestion"}, 409, headers=("Idempotency-Replayed",)),
 )
-async def roll_back_suggestion(
-    workspace: str, suggestion_id: str, services: ServicesDep, principal: CurrentPrincipal, once: Once
-) -> Response:
+async def roll_back_suggestion(suggestion_id: str, once: Once) -> Response:
     """Gives the job its earlier settings, unless it was changed since. Requires the role admin."""
-    rollback = partial(services.admin.suggestions.rollback, principal, workspace, suggestion_id)
+    rollback = partial(once.services.admin.suggestions.rollback, *once.caller, suggestion_id)
     return await once.respond(rollback, lambda found: JsonResponse(SUGGESTIONS.to_json(found)))
