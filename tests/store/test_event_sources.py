@@ -177,3 +177,11 @@ async def test_no_statement_reads_jobs_without_events(tmp_path: Path) -> None:
     }
     await store.close()
     assert steps == {"SCAN j USING INDEX jobs_on_event", "SCAN s USING INDEX event_sources_job"}
+
+
+async def test_subscriptions_that_no_process_keeps_any_more_are_deleted(store: Store) -> None:
+    job, source = await _given(store)
+    assert await store.prune_event_sources(source.due_ms) == 0
+    assert await store.prune_event_sources(source.due_ms + 1) == 1
+    assert await store.event_source_of_job(job.id) is None
+    assert await _sync(store), "it begins anew when its server is back"

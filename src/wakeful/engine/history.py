@@ -133,6 +133,7 @@ class Pruner(Loop):
         await self._store.prune_suggestions(before_ms)
         await self._store.prune_hooks(now_ms)
         await self._store.prune_subscriptions(before_ms)
+        await self._store.prune_event_sources(now_ms - max(self._retention_ms, _GUARDS_KEPT_MS))
         await self._store.prune_web_sessions(now_ms)
         await self._store.prune_oauth(now_ms)
         return False

@@ -131,6 +131,8 @@ RECEIVE: Final = """
     UPDATE event_sources SET position = coalesce($2, position), received_at = $3
     WHERE id = $1 AND state <> 'ending'"""
 
+#: event_sources_due: its beginning
+PRUNE: Final = "DELETE FROM event_sources WHERE due_at < $1"
 #: the primary key
 FAIL: Final = """
     UPDATE event_sources SET state = 'failed', error = $2, due_at = $3, worker = NULL, expires_at = NULL
@@ -220,6 +222,11 @@ async def receive(session: SqlSession, source_id: str, position: str | None, now
         raise NotFound("the subscription has ended")
 
 
+async def prune(session: SqlSession, before_ms: int) -> int:
+    """Delete subscriptions that were due before: no process has their server any more. Returns how many."""
+    return await session.execute(PRUNE, before_ms)
+
+
 class SqlEventSources(SqlBase):
     """Subscriptions of jobs to events of other servers."""
 
@@ -264,6 +271,8 @@ class SqlEventSources(SqlBase):
             return await add(db, events, now_ms, run, judge, version)
 
         return await self._record(Recorded((), always, keyed), write)
+
+    prune_event_sources = writes(prune)
 
     async def repeat_event(self, source_id: str, position: str) -> None:
         """Write the position after an event that has a run already. NotFound: the subscription has ended.
