@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
+from typing import Final
 
 from wakeful.agents.agent import Agent
 from wakeful.agents.turn_starter import TurnStarter
+from wakeful.app import embedded
+from wakeful.app import functions as app_functions
 from wakeful.app.admin import Incidents, Suggestions
 from wakeful.app.agent_runtime import AgentRuntime
 from wakeful.app.agents import Agents
@@ -22,18 +25,23 @@ from wakeful.app.jobs import Jobs
 from wakeful.app.launchers import build_launchers, connect_services
 from wakeful.app.runs import Runs
 from wakeful.app.sync import SyncMethods
-from wakeful.app.tasks import Tasks
+from wakeful.app.tasks import Enqueued, Tasks
+from wakeful.client.scheduler import Scheduler
 from wakeful.deliver.deliverer import Deliverer
-from wakeful.engine.engine import Engine
+from wakeful.document import Defaults
+from wakeful.engine.engine import Engine, EngineConfig
 from wakeful.engine.event_subscriber import EventSubscriber
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.pinger import Pinger
 from wakeful.engine.tracing_setup import engine_tracing
-from wakeful.launch.function import FunctionLauncher
+from wakeful.launch.function import FunctionLauncher, HandlerContext
 from wakeful.launch.secrets import keyring_for
+from wakeful.model.job_fields import JobOptions
 from wakeful.service.admin.evolution_jobs import EvolutionStarter
 from wakeful.service.services import Services
+from wakeful.settings import Settings
 from wakeful.store.connect import open_within, sqlite_path, store_at
+from wakeful.store.port import Store
 
 
 class Assembly:
@@ -129,3 +137,15 @@ class Assembly:
         return [
             Pinger(self.store.clock, url, every_ms, services.admin.status.ready, services.metrics.record_ping)
         ]
+
+
+# What the annotations of `Wakeful` name, which its modules import for type checkers only: `get_type_hints` of
+# its methods needs them, such as for a framework that injects an app.
+_NAMES: Final = {
+    "Agent": Agent, "AppArguments": AppArguments, "Assembly": Assembly, "Declared": Declared,
+    "Defaults": Defaults, "Engine": Engine, "EngineConfig": EngineConfig, "Enqueued": Enqueued,
+    "FunctionLauncher": FunctionLauncher, "HandlerContext": HandlerContext, "JobOptions": JobOptions,
+    "Scheduler": Scheduler, "Settings": Settings, "Store": Store, "Task": Task,
+}  # fmt: skip
+for _module in (embedded, app_functions):
+    vars(_module).update(_NAMES)

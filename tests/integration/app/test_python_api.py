@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import signal
 import stat
 import subprocess
 import sys
 import threading
+import typing
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -507,3 +509,9 @@ def test_a_complete_program_runs_a_tick(tmp_path: Path):
             return (await over(app, (await the_run_of(app, "hello")).id)).output
 
     assert asyncio.run(main()) == "hello from hello"
+
+
+def test_the_annotations_of_an_app_can_be_read(tmp_path: Path):
+    Wakeful(f"sqlite:///{tmp_path / 'wakeful.db'}")
+    for name, method in inspect.getmembers(Wakeful, inspect.isfunction):
+        assert typing.get_type_hints(method) is not None, name
