@@ -56,6 +56,11 @@ MANY_FAILURES: Final = 5
 #: When a server is asked again that refused the subscription.
 _REFUSED_MS: Final = 600_000
 
+_NO_KEY: Final = (
+    "its secret was encrypted with another key; add that key to WAKEFUL_SECRET_KEY after a comma, or pause "
+    "and resume the job, so that it subscribes with a new secret"
+)
+
 ProblemReason = Literal["event_gap", "event_ended", "event_refused"]
 log = get_logger("wakeful.events")
 
@@ -203,12 +208,14 @@ class EventSubscriber(Loop):
             return await self._fail(source, error.message, refused=refused)
         except InvalidArgument as error:
             return await self._fail(source, error.message, refused=False)
+        except FailedPrecondition:
+            return await self._fail(source, _NO_KEY, refused=True)
         if source.state != "active":
             log.info("event_source.active", source=source.id, server=wanted.server, mode=source.mode)
         return kept._replace(state="active", error=None, failures=0)
 
     async def _subscribe(self, source: EventSource, wanted: _Source) -> EventSource:
-        secret = format_secret(self._keyring.open(source.secret or b""))
+        secret = format_secret(self._keyring.open(source.secret or b""))  # or FailedPrecondition
         delivery: dict[str, Json] = {"mode": "webhook", "url": self._callback(source), "secret": secret}
         sent_ms = self.clock.now_ms()
         answer = await self._request(

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -244,6 +244,24 @@ async def test_a_subscription_is_renewed_in_time_and_ends_with_its_job(world: Wo
     assert (await world.ask("DELETE", f"{JOBS}/triage")).status in (200, 204)
     await eventually(lambda: third.url in world.crm.ended)
     assert not world.crm.subscriptions
+
+
+async def test_a_secret_that_cannot_be_decrypted_any_more_opens_an_incident(world: World):
+    world.crm.grant_ms = 1_500
+    await world.save()
+    await world.subscribed()
+    store = world.ask.app.store
+
+    async def spoil(db: Any, events: object) -> None:
+        await store._driver.session(db).execute("UPDATE event_sources SET secret = $1", b"of another key")
+
+    await store._driver.write(spoil)
+    assert "pause and resume the job" in ((await world.source("failed")).error or "")
+    assert [each["cause"] for each in await world.incidents()] == ["event_refused"]
+    for action in ("pause", "resume"):
+        assert (await world.ask("POST", f"{JOBS}/triage/{action}")).status == 200
+        await eventually(lambda: bool(world.crm.ended))
+    await world.subscribed()
 
 
 async def test_lost_events_and_the_end_of_a_subscription_open_incidents(world: World):
