@@ -1,4 +1,4 @@
-"""Markdown of agents and people as HTML: answers, messages and outputs. Pure.
+"""Markdown of agents and people as HTML: answers, messages and outputs.
 
 The text is not trusted. HTML in it stays text, images are links, links lead to http, https and mailto only,
 and nothing has a style. Headings are paragraphs, so that a message does not change the outline of the page.
@@ -6,7 +6,9 @@ and nothing has a style. Headings are paragraphs, so that a message does not cha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
@@ -19,6 +21,9 @@ from markupsafe import Markup, escape
 LONGEST: Final = 100_000
 #: So is one whose tables may have more cells: those that are missing in a row are filled up.
 _CELLS: Final = 10_000
+#: A longer text is rendered in a thread: one of 16 KB takes up to half a second.
+_SHORT: Final = 500
+_thread: Final = ThreadPoolExecutor(1, "markdown")
 _SCHEMES: Final = frozenset({"http", "https", "mailto"})
 _LINK: Final[Mapping[str, str | int | float]] = {"rel": "noopener noreferrer nofollow"}
 
@@ -56,6 +61,16 @@ def markdown(text: str) -> Markup:
         return Markup(_PARSER.renderer.render(tokens, _PARSER.options, {}))
     except (RecursionError, ValueError):
         return Markup('<p class="pre-line">{}</p>').format(escape(text))
+
+
+async def prepare_markdown(texts: Iterable[str | None]) -> None:
+    """Render the long ones of these texts in a thread, so that `markdown` returns them at once.
+
+    The texts of a page may take half a minute, in which this process would renew no lease.
+    """
+    long = [text for text in texts if text is not None and len(text) > _SHORT]
+    if long:
+        await asyncio.get_running_loop().run_in_executor(_thread, lambda: [*map(markdown, long)])
 
 
 def _count_cells(text: str) -> int:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import html
 import re
+import threading
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from urllib.parse import quote
 
 import pytest
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import JOBS, ApiClient, served
 from tests.support.waiting import eventually
 from wakeful import Agent, Launch, Permanent, Schedule, SetState, on
+from wakeful.dashboard import markdown
 from wakeful.store.sessions import SessionKey
+from wakeful.values.ids import new_id
 
 PAGES = "/workspaces/default"
 HOSTILE = "</pre><script>alert(1)</script>\"'><img src=x onerror=alert(1)>{{7*7}}"
@@ -190,6 +196,28 @@ async def test_waiting_messages_and_running_turns_are_shown(ask: ApiClient) -> N
     assert "turn-pending" in shown
     assert re.search(r"bubble user waiting.*second", shown, re.DOTALL)
     assert 'data-busy="true"' in shown
+
+
+@on_one_store
+async def test_long_texts_are_not_rendered_in_the_event_loop(
+    ask: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def parse(text: str) -> list[Token]:
+        threads.append(threading.current_thread())
+        return MarkdownIt().parse(text)
+
+    monkeypatch.setattr(markdown, "_PARSER", SimpleNamespace(**vars(markdown._PARSER) | {"parse": parse}))
+    await ask("PUT", "/agents/writer", {"target": {"kind": "echo"}, "queue": {"debounceMs": 0}})
+    said = f"# {new_id(0)}\n" + "- a\n" * 1_000
+    await ask("POST", "/agents/writer/messages", {"message": said, "session": "main"})
+    await _talked(ask, "writer", "main", 2)
+    await _page(ask, "agents", "writer", "sessions", "main")
+    (run,) = (await ask("GET", "/agents/writer/runs")).body["runs"]
+    await _page(ask, "runs", run["id"])
+    assert threads
+    assert threading.main_thread() not in threads
 
 
 @on_one_store

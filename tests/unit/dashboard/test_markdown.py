@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from html.parser import HTMLParser
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wakeful.dashboard.markdown import LONGEST, markdown
+from wakeful.dashboard.markdown import LONGEST, markdown, prepare_markdown
 
 TAGS = {
     "p", "em", "strong", "a", "code", "pre", "ul", "ol", "li", "blockquote", "hr", "br", "s",
@@ -69,3 +70,15 @@ def test_a_short_text_does_not_become_a_large_table():
     wide = f"|{'a|' * columns}\n|{'-|' * columns}\n" + "x\n" * 1000
     assert len(markdown(wide)) < 2 * len(wide)
     assert "<table>" in markdown("|a|b|\n|-|-|\n" + "|1|2|\n" * 500)
+
+
+async def test_others_go_on_while_the_texts_of_a_page_are_rendered() -> None:
+    texts = ["[" * 10_000 + str(number) for number in range(3)]
+    preparing = asyncio.create_task(prepare_markdown([*texts, None, "short"]))
+    turns = 0
+    while not preparing.done():
+        turns += 1
+        await asyncio.sleep(0)
+    known = markdown.cache_info().hits
+    assert all(text in markdown(text) for text in texts)
+    assert (turns > 10, markdown.cache_info().hits) == (True, known + 3)

@@ -36,8 +36,8 @@ _SHOWN: Final = 50
 _FILTERS: Final = ("actor", "action", "subject", "since", "until")
 #: Kinds of actions, for the list of the filter.
 _KINDS: Final = (
-    "job", "run", "agent", "key", "session", "instance", "suggestion", "incident", "dead-letter",
-    "workspace", "quota", "workflow", "channel",
+    "job", "run", "agent", "key", "person", "subscription", "session", "instance", "suggestion", "incident",
+    "dead-letter", "workspace", "quota", "workflow", "channel",
 )  # fmt: skip
 
 

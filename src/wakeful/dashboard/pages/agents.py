@@ -12,6 +12,7 @@ from starlette.responses import Response
 from wakeful.agents.sessions import parse_queue
 from wakeful.api.http.paths import INSTANCE
 from wakeful.dashboard.context import PageDep, PageRequest, page_router
+from wakeful.dashboard.markdown import prepare_markdown
 from wakeful.document.agents import session_name
 from wakeful.errors import NotFound
 from wakeful.job.target_kinds import find_kind
@@ -189,6 +190,10 @@ async def session(page: PageDep, agent: str, session: str) -> Response:
     entries = found.entries[:_PAGE] if found else []
     turns = found.turns if found else []
     queue = parse_queue(row.queue)
+    said = bubbles(entries, turns, first_page=before is None)
+    waiting = found.waiting if found and before is None else []
+    await prepare_markdown(each.text for each in said if each.role != "note")
+    await prepare_markdown(each.body for each in waiting)
     return page.render(
         "session.html",
         title=session,
@@ -197,8 +202,8 @@ async def session(page: PageDep, agent: str, session: str) -> Response:
         session=session,
         is_new=found is None,
         view=found.view if found else None,
-        bubbles=bubbles(entries, turns, first_page=before is None),
-        waiting=found.waiting if found and before is None else [],
+        bubbles=said,
+        waiting=waiting,
         is_busy=any(turn.state in ("pending", "running", "retrying") for turn in turns),
         older=entries[-1].sequence if found and len(found.entries) > _PAGE else None,
         is_first_page=before is None,

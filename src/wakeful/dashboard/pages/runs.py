@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from wakeful.dashboard.context import PageDep, PageRequest, page_router
 from wakeful.dashboard.formats import STATES, TRIGGERS, known_zone, local, pretty
+from wakeful.dashboard.markdown import is_markdown, prepare_markdown
 from wakeful.dashboard.run_items import run_item, run_items, timeline
 from wakeful.document import payload_to_text
 from wakeful.errors import InvalidArgument, WakefulError
@@ -157,13 +158,16 @@ async def run(page: PageDep, run_id: str) -> Response:
     details = await page.services.runs.details.get(page.principal, page.workspace, run_id)
     found = details.run
     rights = await page.services.rights.load(page.principal, page.workspace, (found.agent,), (found,))
+    steps = timeline(details)
+    outputs = [text for step in steps for name, text in step.boxes if name == "Output"]
+    await prepare_markdown(text for text in outputs if is_markdown(text))
     return page.render(
         "run.html",
         title=f"Run {found.id[-8:]}" if found.job_name is None else f"Run of {found.job_name}",
         active="runs",
         details=details,
         item=run_item(found, page.now_ms),
-        steps=timeline(details),
+        steps=steps,
         follow_ups=run_items(details.follow_ups, page.now_ms),
         can=_allowed_actions(rights, details),
         payload=pretty(found.payload if found.payload is not None else _job_payload(details)),
