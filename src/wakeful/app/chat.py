@@ -58,7 +58,7 @@ class _RunScheduler(LocalScheduler):
 
     async def create(self, agent: str, document: Mapping[str, Json]) -> JsonObject:
         """Create a job."""
-        create = partial(self._services.jobs.create, self._principal, self._workspace, agent, document)
+        create = partial(self._services.jobs.create, *self._caller, agent, document)
         return await self._once(
             create, lambda saved: serialize_saved_job(self._principal, saved, self._now_ms)
         )
@@ -68,7 +68,7 @@ class _RunScheduler(LocalScheduler):
     ) -> JsonObject | None:
         """Run a job now."""
         trigger = partial(
-            self._services.jobs.trigger, self._principal, self._workspace, agent, name,
+            self._services.jobs.trigger, *self._caller, agent, name,
             mode=mode, payload=payload, overlap=overlap,
         )  # fmt: skip
         found = await self._once(trigger, lambda run: {} if run is None else serialize_run(run))
@@ -76,8 +76,7 @@ class _RunScheduler(LocalScheduler):
 
     async def _once(self, operation: KeyedOperation[T], serialize: Callable[[T], JsonObject]) -> JsonObject:
         reply = await self._services.idempotency.perform(
-            self._principal,
-            self._workspace,
+            *self._caller,
             self._key,
             (self._key,),
             operation,
