@@ -15,9 +15,10 @@ import json
 import re
 import textwrap
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import date, datetime, timedelta
 from enum import Enum
+from itertools import groupby
 from keyword import iskeyword
 from pathlib import Path
 from typing import Any, Final, Literal, cast, get_args, get_origin
@@ -102,9 +103,14 @@ def commands() -> Iterable[str]:
     from wakeful.cli.help import panel, summary
 
     for module in MODULES:
-        for name, command in load(module).items():
-            texts = (name, module, panel(command), summary(command))
-            yield from _call("IndexEntry", [json.dumps(text, ensure_ascii=False) for text in texts])
+        for shown, group in groupby(load(module).items(), lambda item: panel(item[1])):
+            yield f"({json.dumps(module)}, {json.dumps(shown)}): {{"
+            for name, command in group:
+                key, text = (json.dumps(each, ensure_ascii=False) for each in (name, summary(command)))
+                line = f"    {key}: {text},"
+                fits = len(line) + 4 <= WIDTH
+                yield from [line] if fits else [f"    {key}: (", f"        {text}", "    ),"]
+            yield "},"
 
 
 def shapes() -> Iterable[str]:
@@ -239,15 +245,6 @@ def _option(field: Field) -> Iterable[str]:
     optional = "" if field.name == "enabled" else " | None"
     type_ = field.kind.python
     yield f"{field.option}: {type_}{optional if 'None' not in type_ and type_ != 'JsonLike' else ''}"
-
-
-def _call(name: str, arguments: Sequence[str]) -> Iterable[str]:
-    """Return a call in a tuple, with the line breaks of `ruff format`."""
-    joined = ", ".join(arguments)
-    if len(name) + len(joined) + len("(),") <= WIDTH - 4:
-        return [f"{name}({joined}),"]
-    fits = len(joined) <= WIDTH - 8
-    return [f"{name}(", *([f"    {joined}"] if fits else [f"    {each}," for each in arguments]), "),"]
 
 
 def _comment(text: str) -> Iterable[str]:
