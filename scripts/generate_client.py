@@ -61,7 +61,7 @@ _HEADER: Final = '''from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from wakeful.client.connection import WorkspaceConnection, read_list
+from wakeful.client.connection import WorkspaceConnection
 from wakeful.client.fields import document, given_fields
 from wakeful.client.types import (
 {shapes}
@@ -102,10 +102,9 @@ def _method(verb: str, path: str, operation: Schema, schemas: Schema) -> Iterato
     ]
     query = [each for each in parameters.values() if each["in"] == "query"]
     keywords = [f"{_argument(each['name'])}: {_type(each['schema'])} | None = None" for each in query]
-    call = [
-        f'"{verb}"',
-        *(_PARTS.get(each, each[1:-1]) if each.startswith("{") else f'"{each}"' for each in parts),
-    ]
+    place = "/".join("{}" if each.startswith("{") else each for each in parts)
+    named = [_PARTS.get(each, each[1:-1]) for each in parts if each.startswith("{")]
+    call = [f'"{verb} {place}"', *named]
     if query:
         pairs = ", ".join(f'"{each["name"]}": {_argument(each["name"])}' for each in query)
         call.append(f"query={{{pairs}}}")
@@ -185,8 +184,8 @@ def _read(schema: Schema | None, call: str, optional: bool, schemas: Schema) -> 
     if not lists or {"id", "name", "workspace"} & {*fields}:
         return shape, [returned]
     required = schemas[name].get("required", ())
-    checks = [f'read_list(reply, "{field}", {lists[field][1]})' for field in lists if field in required]
-    return shape, [f"reply: {shape} = await self._request({call})", *checks, "return reply"]
+    checked = ", ".join(f'"{field}": {lists[field][1]}' for field in lists if field in required)
+    return shape, [f"return await self._request({call}, lists={{{checked}}})" if checked else returned]
 
 
 def _is_list(schema: Schema) -> bool:

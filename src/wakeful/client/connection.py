@@ -279,6 +279,8 @@ class RequestOptions(TypedDict, total=False):
     if_version: int | None
     extra_timeout: float
     optional: bool
+    #: lists that the reply must have, with the class of their items
+    lists: Mapping[str, type]
 
 
 class WorkspaceConnection:
@@ -288,32 +290,38 @@ class WorkspaceConnection:
         self._connection = connection
         self.workspace = workspace
 
-    async def _request(self, method: str, *parts: str | int, **options: Unpack[RequestOptions]) -> T:
-        """Do `Connection.request` with a path of the workspace. The caller says what the reply is."""
+    async def _request(self, route: str, *parts: str | int, **options: Unpack[RequestOptions]) -> T:
+        """Do `Connection.request` with a path of the workspace. The caller says what the reply is.
+
+        `route` is the method, and the path after the workspace with `{}` for each of the parts.
+        """
+        (method, place), given = route.split(), map(str, parts)
         version = options.get("if_version")
         reply = await self._connection.request(
             method,
-            path(self.workspace, *map(str, parts)),
+            path(self.workspace, *(next(given) if each == "{}" else each for each in place.split("/"))),
             body=options.get("body"),
             query=options.get("query"),
             headers=None if version is None else {"If-Match": f'"{version}"'},
             extra_timeout=options.get("extra_timeout", 0.0),
             optional=options.get("optional", False),
         )
+        for name, kind in options.get("lists", {}).items():
+            read_list(reply, name, kind)
         return cast(T, reply)
 
     async def _request_list(
-        self, name: str, kind: type, method: str, *parts: str | int, **options: Unpack[RequestOptions]
+        self, name: str, kind: type, route: str, *parts: str | int, **options: Unpack[RequestOptions]
     ) -> list[T]:
         """Return the list of that name in a reply; if it is `optional`, it may be empty."""
-        reply: Json = await self._request(method, *parts, **options)
+        reply: Json = await self._request(route, *parts, **options)
         return [] if reply is None and options.get("optional") else read_list(reply, name, kind)
 
     async def _request_page(
-        self, name: str, kind: type, method: str, *parts: str | int, **options: Unpack[RequestOptions]
+        self, name: str, kind: type, route: str, *parts: str | int, **options: Unpack[RequestOptions]
     ) -> Page[T]:
         """Return the list of that name in a reply, with the cursor of the next page."""
-        reply: Json = await self._request(method, *parts, **options)
+        reply: Json = await self._request(route, *parts, **options)
         found: list[T] = read_list(reply, name, kind)
         assert isinstance(reply, dict)
         cursor = reply.get("cursor")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from wakeful.client.connection import WorkspaceConnection, read_list
+from wakeful.client.connection import WorkspaceConnection
 from wakeful.client.fields import document, given_fields
 from wakeful.client.types import (
     AgentShape,
@@ -61,31 +61,31 @@ class Endpoints(WorkspaceConnection):
 
     async def list_agents(self) -> list[AgentShape]:
         """List agents."""
-        return await self._request_list("agents", dict, "GET", "agents")
+        return await self._request_list("agents", dict, "GET agents")
 
     async def get_agent(self, agent: str) -> AgentShape:
         """Read an agent."""
-        return await self._request("GET", "agents", agent)
+        return await self._request("GET agents/{}", agent)
 
     async def put_agent(
         self, agent: str, body: Mapping[str, object], *, if_version: int | None = None
     ) -> AgentShape:
         """Create or change an agent."""
-        return await self._request("PUT", "agents", agent, body=document(body), if_version=if_version)
+        return await self._request("PUT agents/{}", agent, body=document(body), if_version=if_version)
 
     async def update_agent(
         self, agent: str, body: Mapping[str, object], *, if_version: int | None = None
     ) -> AgentShape:
         """Change fields of an agent."""
-        return await self._request("PATCH", "agents", agent, body=document(body), if_version=if_version)
+        return await self._request("PATCH agents/{}", agent, body=document(body), if_version=if_version)
 
     async def delete_agent(self, agent: str) -> None:
         """Delete an agent."""
-        await self._request("DELETE", "agents", agent)
+        await self._request("DELETE agents/{}", agent)
 
     async def rotate_agent_secret(self, agent: str) -> AgentShape:
         """Give an agent a new webhook secret."""
-        return await self._request("POST", "agents", agent, "rotate-secret")
+        return await self._request("POST agents/{}/rotate-secret", agent)
 
     async def send_message(
         self,
@@ -98,10 +98,8 @@ class Endpoints(WorkspaceConnection):
     ) -> ReceiptShape:
         """Send a message to an agent."""
         return await self._request(
-            "POST",
-            "agents",
+            "POST agents/{}/messages",
             agent,
-            "messages",
             body=document({"message": message})
             | given_fields({"session": session, "channel": channel, "to": to}),
         )
@@ -111,7 +109,7 @@ class Endpoints(WorkspaceConnection):
     ) -> Page[SessionShape]:
         """List the sessions of an agent."""
         return await self._request_page(
-            "sessions", dict, "GET", "agents", agent, "sessions", query={"limit": limit, "cursor": cursor}
+            "sessions", dict, "GET agents/{}/sessions", agent, query={"limit": limit, "cursor": cursor}
         )
 
     async def get_session(
@@ -119,18 +117,16 @@ class Endpoints(WorkspaceConnection):
     ) -> SessionShape:
         """Read a session."""
         return await self._request(
-            "GET", "agents", agent, "sessions", session, query={"limit": limit, "cursor": cursor}
+            "GET agents/{}/sessions/{}", agent, session, query={"limit": limit, "cursor": cursor}
         )
 
     async def delete_session(self, agent: str, session: str) -> None:
         """Delete a session."""
-        await self._request("DELETE", "agents", agent, "sessions", session)
+        await self._request("DELETE agents/{}/sessions/{}", agent, session)
 
     async def send_signals(self, agent: str, body: Json, *, instance: str | None = None) -> dict[str, Json]:
         """Send signals to an instance."""
-        return await self._request(
-            "POST", "agents", agent, "signals", query={"instance": instance}, body=body
-        )
+        return await self._request("POST agents/{}/signals", agent, query={"instance": instance}, body=body)
 
     async def list_all_instances(
         self,
@@ -144,8 +140,7 @@ class Endpoints(WorkspaceConnection):
         return await self._request_page(
             "instances",
             dict,
-            "GET",
-            "instances",
+            "GET instances",
             query={"agent": agent, "status": status, "limit": limit, "cursor": cursor},
         )
 
@@ -156,26 +151,22 @@ class Endpoints(WorkspaceConnection):
         return await self._request_page(
             "instances",
             dict,
-            "GET",
-            "agents",
+            "GET agents/{}/instances",
             agent,
-            "instances",
             query={"status": status, "limit": limit, "cursor": cursor},
         )
 
     async def get_instance(self, agent: str, instance: str) -> InstanceShape:
         """Read an instance."""
-        return await self._request("GET", "agents", agent, "instances", instance_to_path(instance))
+        return await self._request("GET agents/{}/instances/{}", agent, instance_to_path(instance))
 
     async def delete_instance(
         self, agent: str, instance: str, *, erase: bool | None = None
     ) -> InstanceShape | None:
         """Delete an instance."""
         return await self._request(
-            "DELETE",
-            "agents",
+            "DELETE agents/{}/instances/{}",
             agent,
-            "instances",
             instance_to_path(instance),
             query={"erase": erase},
             extra_timeout=30,
@@ -192,12 +183,9 @@ class Endpoints(WorkspaceConnection):
     ) -> InstanceShape:
         """Start an instance."""
         return await self._request(
-            "POST",
-            "agents",
+            "POST agents/{}/instances/{}/start",
             agent,
-            "instances",
             instance_to_path(instance),
-            "start",
             body=given_fields({"state": state, "replace": replace}),
         )
 
@@ -205,44 +193,34 @@ class Endpoints(WorkspaceConnection):
         self, agent: str, *, instances: Sequence[Mapping[str, object]], replace: bool | None = None
     ) -> StartedInstancesShape:
         """Start several instances."""
-        reply: StartedInstancesShape = await self._request(
-            "POST",
-            "agents",
+        return await self._request(
+            "POST agents/{}/instances/start",
             agent,
-            "instances",
-            "start",
             body=document({"instances": instances}) | given_fields({"replace": replace}),
             extra_timeout=300,
+            lists={"instances": dict, "errors": dict},
         )
-        read_list(reply, "instances", dict)
-        read_list(reply, "errors", dict)
-        return reply
 
     async def stop_instance(self, agent: str, instance: str) -> InstanceShape:
         """Stop an instance."""
-        return await self._request("POST", "agents", agent, "instances", instance_to_path(instance), "stop")
+        return await self._request("POST agents/{}/instances/{}/stop", agent, instance_to_path(instance))
 
     async def pause_instance(self, agent: str, instance: str, *, note: str | None = None) -> InstanceShape:
         """Pause an instance."""
         return await self._request(
-            "POST",
-            "agents",
+            "POST agents/{}/instances/{}/pause",
             agent,
-            "instances",
             instance_to_path(instance),
-            "pause",
             body=given_fields({"note": note}),
         )
 
     async def resume_instance(self, agent: str, instance: str) -> InstanceShape:
         """Resume an instance."""
-        return await self._request("POST", "agents", agent, "instances", instance_to_path(instance), "resume")
+        return await self._request("POST agents/{}/instances/{}/resume", agent, instance_to_path(instance))
 
     async def hibernate_instance(self, agent: str, instance: str) -> InstanceShape:
         """Hibernate an instance."""
-        return await self._request(
-            "POST", "agents", agent, "instances", instance_to_path(instance), "hibernate"
-        )
+        return await self._request("POST agents/{}/instances/{}/hibernate", agent, instance_to_path(instance))
 
     async def list_all_jobs(
         self,
@@ -266,8 +244,7 @@ class Endpoints(WorkspaceConnection):
         return await self._request_page(
             "jobs",
             dict,
-            "GET",
-            "jobs",
+            "GET jobs",
             query={
                 "agent": agent,
                 "include_disabled": include_disabled,
@@ -288,7 +265,7 @@ class Endpoints(WorkspaceConnection):
 
     async def find_job(self, name: str) -> JobShape:
         """Find a job of any agent."""
-        return await self._request("GET", "jobs", name)
+        return await self._request("GET jobs/{}", name)
 
     async def list_jobs(
         self,
@@ -312,10 +289,8 @@ class Endpoints(WorkspaceConnection):
         return await self._request_page(
             "jobs",
             dict,
-            "GET",
-            "agents",
+            "GET agents/{}/jobs",
             agent,
-            "jobs",
             query={
                 "include_disabled": include_disabled,
                 "label": label,
@@ -335,7 +310,7 @@ class Endpoints(WorkspaceConnection):
 
     async def create_job(self, agent: str, body: Mapping[str, object]) -> JobShape:
         """Create a job."""
-        return await self._request("POST", "agents", agent, "jobs", body=document(body))
+        return await self._request("POST agents/{}/jobs", agent, body=document(body))
 
     async def create_jobs(
         self,
@@ -349,11 +324,8 @@ class Endpoints(WorkspaceConnection):
         return await self._request_list(
             "jobs",
             dict,
-            "POST",
-            "agents",
+            "POST agents/{}/jobs/bulk",
             agent,
-            "jobs",
-            "bulk",
             query={"brief": brief, "dry_run": dry_run},
             body=document({"jobs": jobs}),
             extra_timeout=300,
@@ -362,7 +334,7 @@ class Endpoints(WorkspaceConnection):
 
     async def get_job(self, agent: str, name: str) -> JobShape:
         """Read a job."""
-        return await self._request("GET", "agents", agent, "jobs", name)
+        return await self._request("GET agents/{}/jobs/{}", agent, name)
 
     async def upsert_job(
         self,
@@ -375,10 +347,8 @@ class Endpoints(WorkspaceConnection):
     ) -> JobShape | None:
         """Create a job, or change it to match the document."""
         return await self._request(
-            "PUT",
-            "agents",
+            "PUT agents/{}/jobs/{}",
             agent,
-            "jobs",
             name,
             query={"dry_run": dry_run},
             body=document(body),
@@ -391,13 +361,13 @@ class Endpoints(WorkspaceConnection):
     ) -> JobShape:
         """Change fields of a job."""
         return await self._request(
-            "PATCH", "agents", agent, "jobs", name, body=document(body), if_version=if_version
+            "PATCH agents/{}/jobs/{}", agent, name, body=document(body), if_version=if_version
         )
 
     async def delete_job(self, agent: str, name: str, *, if_version: int | None = None) -> list[str]:
         """Delete a job."""
         return await self._request_list(
-            "warnings", str, "DELETE", "agents", agent, "jobs", name, if_version=if_version, optional=True
+            "warnings", str, "DELETE agents/{}/jobs/{}", agent, name, if_version=if_version, optional=True
         )
 
     async def pause_job(
@@ -411,29 +381,24 @@ class Endpoints(WorkspaceConnection):
     ) -> JobShape:
         """Pause a job."""
         return await self._request(
-            "POST",
-            "agents",
+            "POST agents/{}/jobs/{}/pause",
             agent,
-            "jobs",
             name,
-            "pause",
             body=given_fields({"note": note, "until": until}),
             if_version=if_version,
         )
 
     async def resume_job(self, agent: str, name: str, *, if_version: int | None = None) -> JobShape:
         """Resume a job."""
-        return await self._request("POST", "agents", agent, "jobs", name, "resume", if_version=if_version)
+        return await self._request("POST agents/{}/jobs/{}/resume", agent, name, if_version=if_version)
 
     async def skip_next_tick(self, agent: str, name: str, *, if_version: int | None = None) -> JobShape:
         """Skip the next tick of a job."""
-        return await self._request("POST", "agents", agent, "jobs", name, "skip-next", if_version=if_version)
+        return await self._request("POST agents/{}/jobs/{}/skip-next", agent, name, if_version=if_version)
 
     async def rotate_secret(self, agent: str, name: str, *, if_version: int | None = None) -> JobShape:
         """Give a job a new webhook secret."""
-        return await self._request(
-            "POST", "agents", agent, "jobs", name, "rotate-secret", if_version=if_version
-        )
+        return await self._request("POST agents/{}/jobs/{}/rotate-secret", agent, name, if_version=if_version)
 
     async def run_job(
         self,
@@ -447,12 +412,9 @@ class Endpoints(WorkspaceConnection):
     ) -> RunShape | None:
         """Run a job now."""
         return await self._request(
-            "POST",
-            "agents",
+            "POST agents/{}/jobs/{}/run",
             agent,
-            "jobs",
             name,
-            "run",
             body=given_fields({"mode": mode, "payload": payload, "overlapPolicy": overlap_policy}),
             if_version=if_version,
             optional=mode == "due",
@@ -470,12 +432,9 @@ class Endpoints(WorkspaceConnection):
     ) -> dict[str, Json]:
         """Run the ticks of a past range."""
         return await self._request(
-            "POST",
-            "agents",
+            "POST agents/{}/jobs/{}/backfill",
             agent,
-            "jobs",
             name,
-            "backfill",
             body=document({"start": start, "end": end}) | given_fields({"overlapPolicy": overlap_policy}),
             if_version=if_version,
         )
@@ -485,7 +444,7 @@ class Endpoints(WorkspaceConnection):
     ) -> list[RevisionShape]:
         """List the revisions of a job."""
         return await self._request_list(
-            "revisions", dict, "GET", "agents", agent, "jobs", name, "revisions", if_version=if_version
+            "revisions", dict, "GET agents/{}/jobs/{}/revisions", agent, name, if_version=if_version
         )
 
     async def restore_revision(
@@ -493,75 +452,63 @@ class Endpoints(WorkspaceConnection):
     ) -> JobShape:
         """Restore a revision of a job."""
         return await self._request(
-            "POST", "agents", agent, "jobs", name, "revisions", revision, "restore", if_version=if_version
+            "POST agents/{}/jobs/{}/revisions/{}/restore", agent, name, revision, if_version=if_version
         )
 
     async def preview_schedule(self, body: Mapping[str, object]) -> SchedulePreviewShape:
         """Preview a schedule."""
-        reply: SchedulePreviewShape = await self._request("POST", "schedules", "preview", body=document(body))
-        read_list(reply, "ticks", dict)
-        read_list(reply, "clockChanges", dict)
-        return reply
+        return await self._request(
+            "POST schedules/preview", body=document(body), lists={"ticks": dict, "clockChanges": dict}
+        )
 
     async def test_target(self, agent: str, body: Mapping[str, object]) -> TargetTestShape:
         """Test a target."""
         return await self._request(
-            "POST", "agents", agent, "jobs", "test-target", body=document(body), extra_timeout=30
+            "POST agents/{}/jobs/test-target", agent, body=document(body), extra_timeout=30
         )
 
     async def write_job_snippets(self, agent: str, body: Mapping[str, object]) -> JobSnippetsShape:
         """Write a job as YAML, curl, CLI and Python."""
-        return await self._request("POST", "agents", agent, "jobs", "snippets", body=document(body))
+        return await self._request("POST agents/{}/jobs/snippets", agent, body=document(body))
 
     async def get_hook(self, agent: str, name: str) -> HookShape:
         """Show the trigger URL of a job."""
-        return await self._request("GET", "agents", agent, "jobs", name, "hook")
+        return await self._request("GET agents/{}/jobs/{}/hook", agent, name)
 
     async def create_hook(self, agent: str, name: str, *, if_version: int | None = None) -> HookShape:
         """Give a job a new trigger URL."""
-        return await self._request("POST", "agents", agent, "jobs", name, "hook", if_version=if_version)
+        return await self._request("POST agents/{}/jobs/{}/hook", agent, name, if_version=if_version)
 
     async def delete_hook(self, agent: str, name: str, *, if_version: int | None = None) -> None:
         """Delete the trigger URL of a job."""
-        await self._request("DELETE", "agents", agent, "jobs", name, "hook", if_version=if_version)
+        await self._request("DELETE agents/{}/jobs/{}/hook", agent, name, if_version=if_version)
 
     async def pause_jobs(self, body: Mapping[str, object]) -> BulkResultShape:
         """Pause several jobs."""
-        reply: BulkResultShape = await self._request(
-            "POST", "jobs", "pause", body=document(body), extra_timeout=300
+        return await self._request(
+            "POST jobs/pause", body=document(body), extra_timeout=300, lists={"jobs": dict, "errors": dict}
         )
-        read_list(reply, "jobs", dict)
-        read_list(reply, "errors", dict)
-        return reply
 
     async def resume_jobs(self, body: Mapping[str, object]) -> BulkResultShape:
         """Resume several jobs."""
-        reply: BulkResultShape = await self._request(
-            "POST", "jobs", "resume", body=document(body), extra_timeout=300
+        return await self._request(
+            "POST jobs/resume", body=document(body), extra_timeout=300, lists={"jobs": dict, "errors": dict}
         )
-        read_list(reply, "jobs", dict)
-        read_list(reply, "errors", dict)
-        return reply
 
     async def run_jobs(self, body: Mapping[str, object]) -> BulkRunsShape:
         """Run several jobs."""
-        reply: BulkRunsShape = await self._request(
-            "POST", "jobs", "run", body=document(body), extra_timeout=300
+        return await self._request(
+            "POST jobs/run",
+            body=document(body),
+            extra_timeout=300,
+            lists={"jobs": dict, "runs": dict, "notDue": dict, "errors": dict},
         )
-        read_list(reply, "jobs", dict)
-        read_list(reply, "runs", dict)
-        read_list(reply, "notDue", dict)
-        read_list(reply, "errors", dict)
-        return reply
 
     async def delete_jobs(self, body: Mapping[str, object]) -> BulkResultShape:
         """Delete several jobs."""
-        reply: BulkResultShape = await self._request(
-            "POST", "jobs", "delete", body=document(body), extra_timeout=300
+        return await self._request(
+            "POST jobs/delete", body=document(body), extra_timeout=300, lists={"jobs": dict, "errors": dict}
         )
-        read_list(reply, "jobs", dict)
-        read_list(reply, "errors", dict)
-        return reply
 
     async def claim_runs(
         self,
@@ -577,9 +524,7 @@ class Endpoints(WorkspaceConnection):
         return await self._request_list(
             "runs",
             dict,
-            "POST",
-            "runs",
-            "claim",
+            "POST runs/claim",
             body=document({"worker": worker})
             | given_fields(
                 {"agents": agents, "lanes": lanes, "limit": limit, "waitMs": wait_ms, "claimId": claim_id}
@@ -591,15 +536,11 @@ class Endpoints(WorkspaceConnection):
         self, *, worker: str, claim_id: str | None = None, runs: Sequence[Mapping[str, object]] | None = None
     ) -> ReleasedShape:
         """Return claimed runs without executing them."""
-        reply: ReleasedShape = await self._request(
-            "POST",
-            "runs",
-            "release",
+        return await self._request(
+            "POST runs/release",
             body=document({"worker": worker}) | given_fields({"claimId": claim_id, "runs": runs}),
+            lists={"released": str, "lost": str},
         )
-        read_list(reply, "released", str)
-        read_list(reply, "lost", str)
-        return reply
 
     async def heartbeat_runs(
         self,
@@ -609,45 +550,35 @@ class Endpoints(WorkspaceConnection):
         waiting_for: Mapping[str, object] | None = None,
     ) -> HeartbeatsShape:
         """Renew the leases of claimed runs."""
-        reply: HeartbeatsShape = await self._request(
-            "POST",
-            "runs",
-            "heartbeat",
+        return await self._request(
+            "POST runs/heartbeat",
             body=document({"runs": runs}) | given_fields({"worker": worker, "waitingFor": waiting_for}),
+            lists={"renewed": str, "lost": str},
         )
-        read_list(reply, "renewed", str)
-        read_list(reply, "lost", str)
-        return reply
 
     async def complete_runs(self, *, runs: Sequence[Mapping[str, object]]) -> list[ReportResultShape]:
         """Report how several runs ended."""
-        return await self._request_list(
-            "runs", dict, "POST", "runs", "complete", body=document({"runs": runs})
-        )
+        return await self._request_list("runs", dict, "POST runs/complete", body=document({"runs": runs}))
 
     async def heartbeat_run(self, run_id: str, *, attempt: int, worker: str | None = None) -> RunShape:
         """Renew the lease of a claimed run."""
         return await self._request(
-            "POST",
-            "runs",
+            "POST runs/{}/heartbeat",
             run_id,
-            "heartbeat",
             body=document({"attempt": attempt}) | given_fields({"worker": worker}),
         )
 
     async def complete_run(self, run_id: str, body: Mapping[str, object]) -> RunShape:
         """Report how a run ended."""
-        return await self._request("POST", "runs", run_id, "complete", body=document(body))
+        return await self._request("POST runs/{}/complete", run_id, body=document(body))
 
     async def verify_run(
         self, run_id: str, *, verified: bool, reason: str | None = None, attempt: int | None = None
     ) -> RunShape:
         """Confirm or reject the work of a run."""
         return await self._request(
-            "POST",
-            "runs",
+            "POST runs/{}/verify",
             run_id,
-            "verify",
             body=document({"verified": verified}) | given_fields({"reason": reason, "attempt": attempt}),
         )
 
@@ -670,8 +601,7 @@ class Endpoints(WorkspaceConnection):
         return await self._request_page(
             "runs",
             dict,
-            "GET",
-            "runs",
+            "GET runs",
             query={
                 "agent": agent,
                 "job": job,
@@ -702,10 +632,8 @@ class Endpoints(WorkspaceConnection):
         return await self._request_page(
             "runs",
             dict,
-            "GET",
-            "agents",
+            "GET agents/{}/runs",
             agent,
-            "runs",
             query={
                 "state": state,
                 "trigger": trigger,
@@ -718,7 +646,7 @@ class Endpoints(WorkspaceConnection):
 
     async def wake_agent(self, agent: str, *, payload: object = None) -> RunShape:
         """Wake an agent now."""
-        return await self._request("POST", "agents", agent, "runs", body=given_fields({"payload": payload}))
+        return await self._request("POST agents/{}/runs", agent, body=given_fields({"payload": payload}))
 
     async def list_job_runs(
         self,
@@ -734,38 +662,33 @@ class Endpoints(WorkspaceConnection):
         return await self._request_page(
             "runs",
             dict,
-            "GET",
-            "agents",
+            "GET agents/{}/jobs/{}/runs",
             agent,
-            "jobs",
             name,
-            "runs",
             query={"state": state, "trigger": trigger, "limit": limit, "cursor": cursor},
         )
 
     async def get_run(self, run_id: str) -> RunShape:
         """Read a run."""
-        return await self._request("GET", "runs", run_id)
+        return await self._request("GET runs/{}", run_id)
 
     async def cancel_run(self, run_id: str) -> RunShape:
         """Cancel a waiting run."""
-        return await self._request("POST", "runs", run_id, "cancel")
+        return await self._request("POST runs/{}/cancel", run_id)
 
     async def stop_run(self, run_id: str) -> RunShape:
         """Stop a running run."""
-        return await self._request("POST", "runs", run_id, "stop")
+        return await self._request("POST runs/{}/stop", run_id)
 
     async def replay_run(self, run_id: str) -> RunShape:
         """Replay a dead letter."""
-        return await self._request("POST", "runs", run_id, "replay")
+        return await self._request("POST runs/{}/replay", run_id)
 
     async def search(self, *, q: str | None = None) -> SearchResultShape:
         """Find jobs, agents and runs."""
-        reply: SearchResultShape = await self._request("GET", "search", query={"q": q})
-        read_list(reply, "jobs", dict)
-        read_list(reply, "agents", str)
-        read_list(reply, "runs", dict)
-        return reply
+        return await self._request(
+            "GET search", query={"q": q}, lists={"jobs": dict, "agents": str, "runs": dict}
+        )
 
     async def list_dead_letters(
         self,
@@ -780,8 +703,7 @@ class Endpoints(WorkspaceConnection):
         return await self._request_page(
             "deadLetters",
             dict,
-            "GET",
-            "dead-letters",
+            "GET dead-letters",
             query={"agent": agent, "job": job, "cause": cause, "limit": limit, "cursor": cursor},
         )
 
@@ -789,23 +711,17 @@ class Endpoints(WorkspaceConnection):
         self, *, agent: str | None = None, job: str | None = None
     ) -> DeadLetterGroupsShape:
         """Group dead letters by cause."""
-        reply: DeadLetterGroupsShape = await self._request(
-            "GET", "dead-letters", "groups", query={"agent": agent, "job": job}
+        return await self._request(
+            "GET dead-letters/groups", query={"agent": agent, "job": job}, lists={"groups": dict}
         )
-        read_list(reply, "groups", dict)
-        return reply
 
     async def replay_dead_letters(self, body: Mapping[str, object]) -> Page[str]:
         """Replay dead letters."""
-        return await self._request_page(
-            "replayed", str, "POST", "dead-letters", "replay", body=document(body)
-        )
+        return await self._request_page("replayed", str, "POST dead-letters/replay", body=document(body))
 
     async def discard_dead_letters(self, body: Mapping[str, object]) -> Page[str]:
         """Discard dead letters."""
-        return await self._request_page(
-            "discarded", str, "POST", "dead-letters", "discard", body=document(body)
-        )
+        return await self._request_page("discarded", str, "POST dead-letters/discard", body=document(body))
 
     async def list_incidents(
         self,
@@ -820,18 +736,17 @@ class Endpoints(WorkspaceConnection):
         return await self._request_page(
             "incidents",
             dict,
-            "GET",
-            "incidents",
+            "GET incidents",
             query={"state": state, "agent": agent, "job": job, "limit": limit, "cursor": cursor},
         )
 
     async def get_incident(self, incident_id: str) -> IncidentShape:
         """Get an incident."""
-        return await self._request("GET", "incidents", incident_id)
+        return await self._request("GET incidents/{}", incident_id)
 
     async def acknowledge_incident(self, incident_id: str, *, note: str | None = None) -> IncidentShape:
         """Acknowledge an incident."""
-        return await self._request("POST", "incidents", incident_id, "ack", body=given_fields({"note": note}))
+        return await self._request("POST incidents/{}/ack", incident_id, body=given_fields({"note": note}))
 
     async def list_suggestions(
         self,
@@ -846,26 +761,25 @@ class Endpoints(WorkspaceConnection):
         return await self._request_page(
             "suggestions",
             dict,
-            "GET",
-            "suggestions",
+            "GET suggestions",
             query={"status": status, "agent": agent, "job": job, "limit": limit, "cursor": cursor},
         )
 
     async def get_suggestion(self, suggestion_id: str) -> SuggestionShape:
         """Get a suggestion."""
-        return await self._request("GET", "suggestions", suggestion_id)
+        return await self._request("GET suggestions/{}", suggestion_id)
 
     async def apply_suggestion(self, suggestion_id: str) -> SuggestionShape:
         """Apply a suggestion."""
-        return await self._request("POST", "suggestions", suggestion_id, "apply")
+        return await self._request("POST suggestions/{}/apply", suggestion_id)
 
     async def dismiss_suggestion(self, suggestion_id: str) -> SuggestionShape:
         """Dismiss a suggestion."""
-        return await self._request("POST", "suggestions", suggestion_id, "dismiss")
+        return await self._request("POST suggestions/{}/dismiss", suggestion_id)
 
     async def roll_back_suggestion(self, suggestion_id: str) -> SuggestionShape:
         """Roll back an applied suggestion."""
-        return await self._request("POST", "suggestions", suggestion_id, "rollback")
+        return await self._request("POST suggestions/{}/rollback", suggestion_id)
 
     async def list_inbox(
         self,
@@ -877,23 +791,19 @@ class Endpoints(WorkspaceConnection):
     ) -> Page[InboxItemShape]:
         """List what waits for a person."""
         return await self._request_page(
-            "items",
-            dict,
-            "GET",
-            "inbox",
-            query={"kind": kind, "agent": agent, "limit": limit, "cursor": cursor},
+            "items", dict, "GET inbox", query={"kind": kind, "agent": agent, "limit": limit, "cursor": cursor}
         )
 
     async def count_inbox(self, *, agent: str | None = None) -> InboxCountsShape:
         """Count what waits for a person."""
-        return await self._request("GET", "inbox", "counts", query={"agent": agent})
+        return await self._request("GET inbox/counts", query={"agent": agent})
 
     async def approve_item(
         self, item_id: str, *, reason: str | None = None, version: int | None = None
     ) -> InboxDecisionShape:
         """Approve what waits."""
         return await self._request(
-            "POST", "inbox", item_id, "approve", body=given_fields({"reason": reason, "version": version})
+            "POST inbox/{}/approve", item_id, body=given_fields({"reason": reason, "version": version})
         )
 
     async def reject_item(
@@ -901,20 +811,20 @@ class Endpoints(WorkspaceConnection):
     ) -> InboxDecisionShape:
         """Reject what waits."""
         return await self._request(
-            "POST", "inbox", item_id, "reject", body=given_fields({"reason": reason, "version": version})
+            "POST inbox/{}/reject", item_id, body=given_fields({"reason": reason, "version": version})
         )
 
     async def list_key_sessions(self, key_id: str) -> list[WebSessionShape]:
         """List the sign-in sessions of a key."""
-        return await self._request_list("sessions", dict, "GET", "keys", key_id, "sessions")
+        return await self._request_list("sessions", dict, "GET keys/{}/sessions", key_id)
 
     async def end_key_sessions(self, key_id: str) -> None:
         """End all sign-in sessions of a key."""
-        await self._request("DELETE", "keys", key_id, "sessions")
+        await self._request("DELETE keys/{}/sessions", key_id)
 
     async def end_key_session(self, key_id: str, session_id: str) -> None:
         """End a sign-in session."""
-        await self._request("DELETE", "keys", key_id, "sessions", session_id)
+        await self._request("DELETE keys/{}/sessions/{}", key_id, session_id)
 
     async def get_cost(
         self,
@@ -926,36 +836,30 @@ class Endpoints(WorkspaceConnection):
     ) -> CostShape:
         """Tokens and cost."""
         return await self._request(
-            "GET", "cost", query={"from": from_, "to": to, "agent": agent, "limit": limit}
+            "GET cost", query={"from": from_, "to": to, "agent": agent, "limit": limit}
         )
 
     async def list_workers(self) -> WorkersShape:
         """List workers and executors."""
-        reply: WorkersShape = await self._request("GET", "workers")
-        read_list(reply, "workers", dict)
-        read_list(reply, "executors", dict)
-        return reply
+        return await self._request("GET workers", lists={"workers": dict, "executors": dict})
 
     async def list_channels(self) -> ChannelsShape:
         """List channels."""
-        reply: ChannelsShape = await self._request("GET", "channels")
-        read_list(reply, "channels", dict)
-        read_list(reply, "deliveries", dict)
-        return reply
+        return await self._request("GET channels", lists={"channels": dict, "deliveries": dict})
 
     async def test_channel(self, channel: str, *, to: str | None = None) -> ChannelTestShape:
         """Send a test message."""
         return await self._request(
-            "POST", "channels", channel, "test", body=given_fields({"to": to}), extra_timeout=30
+            "POST channels/{}/test", channel, body=given_fields({"to": to}), extra_timeout=30
         )
 
     async def list_settings(self) -> list[SettingShape]:
         """List settings."""
-        return await self._request_list("settings", dict, "GET", "settings")
+        return await self._request_list("settings", dict, "GET settings")
 
     async def list_keys(self) -> list[KeyShape]:
         """List keys."""
-        return await self._request_list("keys", dict, "GET", "keys")
+        return await self._request_list("keys", dict, "GET keys")
 
     async def create_key(
         self,
@@ -968,15 +872,14 @@ class Endpoints(WorkspaceConnection):
     ) -> KeyShape:
         """Create a key."""
         return await self._request(
-            "POST",
-            "keys",
+            "POST keys",
             body=document({"role": role})
             | given_fields({"name": name, "agent": agent, "expiresAt": expires_at, "workspace": workspace}),
         )
 
     async def revoke_key(self, key_id: str) -> None:
         """Revoke a key."""
-        await self._request("DELETE", "keys", key_id)
+        await self._request("DELETE keys/{}", key_id)
 
     async def list_subscriptions(
         self, *, agent: str | None = None, limit: int | None = None, cursor: str | None = None
@@ -985,26 +888,25 @@ class Endpoints(WorkspaceConnection):
         return await self._request_page(
             "subscriptions",
             dict,
-            "GET",
-            "subscriptions",
+            "GET subscriptions",
             query={"agent": agent, "limit": limit, "cursor": cursor},
         )
 
     async def end_subscription(self, subscription_id: str) -> None:
         """End a subscription to MCP events."""
-        await self._request("DELETE", "subscriptions", subscription_id)
+        await self._request("DELETE subscriptions/{}", subscription_id)
 
     async def list_people(self) -> list[PersonShape]:
         """List people."""
-        return await self._request_list("people", dict, "GET", "people")
+        return await self._request_list("people", dict, "GET people")
 
     async def remove_person(self, person_id: str) -> None:
         """Remove a person."""
-        await self._request("DELETE", "people", person_id)
+        await self._request("DELETE people/{}", person_id)
 
     async def list_quotas(self) -> list[QuotaShape]:
         """List limits."""
-        return await self._request_list("quotas", dict, "GET", "quotas")
+        return await self._request_list("quotas", dict, "GET quotas")
 
     async def set_quota(
         self, *, bucket: str, limit: int | None, agent: str | None = None
@@ -1013,8 +915,7 @@ class Endpoints(WorkspaceConnection):
         return await self._request_list(
             "quotas",
             dict,
-            "PUT",
-            "quotas",
+            "PUT quotas",
             body=document({"bucket": bucket, "limit": limit}) | given_fields({"agent": agent}),
         )
 
@@ -1033,8 +934,7 @@ class Endpoints(WorkspaceConnection):
         return await self._request_page(
             "entries",
             dict,
-            "GET",
-            "audit",
+            "GET audit",
             query={
                 "actor": actor,
                 "action": action,
@@ -1051,32 +951,32 @@ class Endpoints(WorkspaceConnection):
     ) -> VerifiedShape:
         """Verify the audit log."""
         return await self._request(
-            "GET", "audit", "verify", query={"after": after, "hash": hash, "limit": limit}, extra_timeout=600
+            "GET audit/verify", query={"after": after, "hash": hash, "limit": limit}, extra_timeout=600
         )
 
     async def get_workflow(self, workflow_id: str, version: int) -> WorkflowShape:
         """Read a version of a workflow."""
-        return await self._request("GET", "workflows", workflow_id, version)
+        return await self._request("GET workflows/{}/{}", workflow_id, version)
 
     async def put_workflow(self, workflow_id: str, version: int, body: Mapping[str, object]) -> WorkflowShape:
         """Store a version of a workflow."""
-        return await self._request("PUT", "workflows", workflow_id, version, body=document(body))
+        return await self._request("PUT workflows/{}/{}", workflow_id, version, body=document(body))
 
     async def get_status(self) -> dict[str, Json]:
         """Status of the workspace."""
-        return await self._request("GET", "status")
+        return await self._request("GET status")
 
     async def get_doctor(self) -> DoctorShape:
         """Checks of the installation."""
-        return await self._request("GET", "doctor")
+        return await self._request("GET doctor")
 
     async def get_slo(self, *, hours: int | None = None) -> dict[str, Json]:
         """Service level objectives."""
-        return await self._request("GET", "slo", query={"hours": hours})
+        return await self._request("GET slo", query={"hours": hours})
 
     async def get_peaks(self, *, agent: str | None = None) -> PeaksShape:
         """Load of the coming week."""
-        return await self._request("GET", "peaks", query={"agent": agent})
+        return await self._request("GET peaks", query={"agent": agent})
 
 
 # generated: end
