@@ -14,7 +14,7 @@ from typing import Final
 
 from wakeful.document import payload_to_text
 from wakeful.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
-from wakeful.job.job import JobRecord, StaleJob
+from wakeful.job.job import MAX_CHAIN, JobRecord, StaleJob
 from wakeful.launch.secrets import Keyring, is_signed
 from wakeful.logs import get_logger
 from wakeful.run.factory import as_skipped
@@ -99,7 +99,11 @@ class EventDeliveries:
         return None
 
     async def start(self, source: EventSource, event: McpEvent) -> bool:
-        """Start the run of an event. False: it has one. NotFound: the subscription has ended."""
+        """Start the run of an event. NotFound: the subscription has ended.
+
+        False: it has one; or the event is about a run of this database, and more than `MAX_CHAIN` runs in a
+        row led to that: jobs that fire each other by events end there.
+        """
         wanted = json_from_stored(source.source)
         if event.name != wanted["event"]:
             raise InvalidArgument(f"name: the subscription is to {wanted['event']}")
@@ -107,10 +111,16 @@ class EventDeliveries:
         del payload["cursor"]
         text = payload_to_text(payload)
         keyed = self._keyed(source, event.id, event.name)
+        before = await self._store.chain_length(str(event.data.get("runId")))
+        if before is not None and before >= MAX_CHAIN:
+            log.warning("event.chain_limit", source=source.id, event_id=event.id)
+            await self._skip(source, event)
+            return False
+        chain = 0 if before is None else before + 1
 
         async def start() -> RunView:
             row, job = await self._job(source)
-            run = event_run(wanted["server"], job, self._store.clock.now_ms(), text)
+            run = event_run(wanted["server"], job, self._store.clock.now_ms(), text, chain)
             policy = job.definition.policy
             judge = partial(
                 apply_overlap, overlap=policy.overlap, max_queued=policy.max_queued, now_ms=run.fire_ms
@@ -120,12 +130,15 @@ class EventDeliveries:
         try:
             run = await run_as_it_is(None, start)
         except AlreadyPerformed:
-            if event.cursor is not None:
-                await self._store.repeat_event(source.id, event.cursor)
+            await self._skip(source, event)
             return False
         log.info("event.received", **run.log_fields, source=source.id, event_id=event.id)
         self._telemetry.record_trigger(run)
         return True
+
+    async def _skip(self, source: EventSource, event: McpEvent) -> None:
+        if event.cursor is not None:
+            await self._store.repeat_event(source.id, event.cursor)
 
     async def report(
         self, source: EventSource, reason: str, error: str, *, message_id: str | None = None

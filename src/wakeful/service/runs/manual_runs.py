@@ -58,10 +58,15 @@ def hook_run(principal: Principal, job: JobRecord, now_ms: int, payload: str | N
     return _run(principal, job, "hook", now_ms)._replace(payload=payload)
 
 
-def event_run(server: str, job: JobRecord, now_ms: int, payload: str | None) -> NewRun:
-    """Return a run of the job for an event of an MCP server (`on`). It is prechecked like a tick."""
+def event_run(server: str, job: JobRecord, now_ms: int, payload: str | None, chain: int = 0) -> NewRun:
+    """Return a run of the job for an event of an MCP server (`on`). It is prechecked like a tick.
+
+    `chain` is how many runs in a row led to it, each by the one before.
+    """
     principal = Principal(f"event:{server}", "member", job.workspace, job.agent)
-    return _run(principal, job, "event", now_ms)._replace(payload=payload)
+    run = _run(principal, job, "event", now_ms)._replace(payload=payload)
+    details = (run.details or RunDetails())._replace(chain_length=chain)
+    return run._replace(details=details) if chain else run
 
 
 def apply_overlap(

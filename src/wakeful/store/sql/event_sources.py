@@ -139,6 +139,16 @@ FAIL: Final = """
     WHERE id = $1"""
 
 
+#: the primary key
+CHAIN: Final = "SELECT coalesce(chain_length, 0) FROM runs WHERE id = $1"
+
+
+async def chain_length(session: SqlSession, run_id: str) -> int | None:
+    """Return how many runs in a row led to a run; None: there is no such run in this database."""
+    found: int | None = await session.value(CHAIN, run_id) if is_id(run_id) else None
+    return found
+
+
 async def changed_jobs(session: SqlSession) -> tuple[list[EventJob], list[str]]:
     """Return the jobs whose rows must be written, and the rows that must end."""
     found = [EventJob(*row) for row in await session.rows(CHANGED)]
@@ -250,6 +260,7 @@ class SqlEventSources(SqlBase):
     delete_event_source = writes(delete)
     event_source = reads(source)
     event_source_of_job = reads(of_job)
+    chain_length = reads(chain_length)
 
     async def add_event_run(
         self,

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.integration.conftest import QUICK, NewApp, on_one_store
+from tests.integration.conftest import QUICK, SELDOM, NewApp, on_one_store
 from tests.support.api_client import JOBS, ApiClient, served
 from tests.support.mcp_event_server import EVENT, KEY, McpEventServer, Subscription
 from tests.support.waiting import eventually
 from wakeful import Wakeful
+from wakeful.service.jobs import event_receiver
 from wakeful.settings import Settings
 from wakeful.settings.event_servers import EventServer
 from wakeful.signal.mcp_events import read_event
@@ -129,6 +130,33 @@ async def test_an_event_starts_the_job_with_the_event_as_payload(world: World):
     assert (state["state"], state["delivery"], state["error"]) == ("active", "webhook", None)
     assert state["lastEventAt"]
     assert "whsec_" not in json.dumps(state)
+
+
+async def test_jobs_do_not_fire_each_other_for_ever_by_the_events_of_their_own_server(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(event_receiver, "MAX_CHAIN", 2)
+    async with new_app() as front, served(front) as ask:
+        settings = Settings(
+            event_servers={"self": EventServer(f"{ask.url}/mcp", ask.key)}, public_url=ask.url
+        )
+        async with new_app(settings=settings) as app:
+            world = World(McpEventServer(), ask, [app])
+            on: Json = {"server": "self", "event": "run.finished"}
+            await world.save(on=on, target={"kind": "echo"})
+            await ask("PUT", f"{JOBS}/other", {"schedule": SELDOM, "target": {"kind": "echo"}})
+            await world.source()
+            for number in (1, 2):
+                await ask("POST", f"{JOBS}/other/run")
+
+                async def are_over(number: int = number) -> bool:
+                    runs = await world.runs()
+                    own = [run for run in runs if run.job_name == "triage" and run.state == "succeeded"]
+                    return len(own) >= 2 * number
+
+                await eventually(are_over)
+            names = [run.job_name for run in await world.runs() if run.job_name in ("triage", "other")]
+            assert sorted(names) == ["other"] * 2 + ["triage"] * 4
 
 
 async def test_an_event_that_arrives_again_or_at_once_twice_starts_one_run(world: World):
