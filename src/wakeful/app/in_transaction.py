@@ -71,6 +71,7 @@ async def plan_and_write(services: Services, plan: Plan[T], key: JobKey, *, look
             for each in planning.planned:
                 if isinstance(each, PlannedJob):
                     services.accounts.forget(each.row.workspace, each.row.agent)
+            looked, known = False, {}
             continue
         return result
     raise Unavailable("the job is being changed at this moment; try again")

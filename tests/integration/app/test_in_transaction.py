@@ -545,6 +545,41 @@ async def test_of_two_transactions_that_upsert_a_job_the_second_finds_it(new_app
             await one.begin()
 
 
+async def test_a_job_that_is_changed_or_deleted_while_a_run_is_planned_is_planned_again(
+    new_app: NewApp, database: str, monkeypatch: pytest.MonkeyPatch
+):
+    program = Program(new_app())
+    driver = Asyncpg if database.startswith("postgres") else Sqlite
+    async with program.app as app, connected(driver, database) as caller:
+        await caller.rollback()
+        await app.jobs.create("report", schedule=SELDOM, target={"kind": "pull"}, payload={"number": 1})
+        check = app.store.caller_transaction.check_planned
+        changes: list[Callable[[], Awaitable[Any]]] = [
+            lambda: app.jobs.update("report", target=Function("note", arguments=True)),
+            lambda: app.jobs.delete("report"),
+        ]
+
+        async def change(planned: Any) -> None:
+            await check(planned)
+            if todo:
+                await todo.pop()()
+
+        monkeypatch.setattr(app.store.caller_transaction, "check_planned", change)
+        for each in changes:
+            todo = [each]
+            if database.startswith("sqlite"):  # nobody else can write after the transaction has begun
+                await todo.pop()()
+            await caller.begin()
+            if each is changes[1]:
+                with pytest.raises(NotFound):
+                    await caller.run(app, "report")
+                break
+            run = await caller.run(app, "report")
+            await caller.commit()
+            assert run is not None
+            assert (await app.runs.wait(run.id)).output == "1", "it waits where the new target says"
+
+
 async def test_a_call_whose_run_is_deleted_with_the_history_is_not_made_again(new_app: NewApp, database: str):
     program = Program(new_app())
     driver = Asyncpg if database.startswith("postgres") else Sqlite

@@ -597,7 +597,7 @@ async def _caller_cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[obje
         ],
         "ADD_RUN": [
             caller_transaction.write_row(run, run._fields[:-1]), job_id, now, None, "0", None, "0", entries,
-            "wakeful",
+            "wakeful", "1",
         ],
         "CLAIM_KEY": ["ws-5", "of-a-caller", "print", "200", "{}", now, now, now],
         "READ_KEY": ["ws-5", "key"],

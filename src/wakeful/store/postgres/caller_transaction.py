@@ -16,7 +16,8 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from wakeful.errors import AlreadyExists, FailedPrecondition, NotFound
+from wakeful.errors import AlreadyExists, FailedPrecondition
+from wakeful.job.job import StaleJob
 from wakeful.run.conversations import job_session
 from wakeful.run.run import NewRun, RunDetails
 from wakeful.store.accounts import AgentChanged
@@ -62,11 +63,15 @@ _DETAILS: Final = {
     "context": "$6::text",
     "chain_length": "$7::text::integer",
 }
-#: the primary key of jobs. Returns no row if the job does not exist. The snapshot of a transaction with a
-#: higher isolation level may be older than a job that was saved for this call
+#: the primary key of jobs. Returns no row if the job does not exist, or was changed since the run was
+#: planned: the run would wait where the target said before. The snapshot of a transaction with a higher
+#: isolation level may be older than a job that was saved for this call
 ADD_RUN: Final = f"""
     WITH locked AS MATERIALIZED (
-        SELECT id FROM {{schema}}.jobs WHERE id = $2::text::uuid AND deleted_at IS NULL FOR KEY SHARE),
+        SELECT id FROM {{schema}}.jobs WHERE id = $2::text::uuid AND deleted_at IS NULL
+            AND (version = coalesce($10::text::integer, version)
+                OR current_setting('transaction_isolation') <> 'read committed')
+        FOR KEY SHARE),
     held (held_id) AS (
         SELECT id FROM locked
         UNION ALL
@@ -229,9 +234,10 @@ class PostgresCallerTransaction:
             str(details.chain_length),
             write_waiting(planned.entries),
             self._schema,
+            None if planned.version is None else str(planned.version),
         )
         if not added:
-            raise NotFound(f"no job '{run.job_name}': it was deleted; list the jobs to see their names")
+            raise StaleJob(f"job '{run.job_name}' was changed or deleted meanwhile")
 
     async def _create_job(self, planned: PlannedJob) -> None:
         row, agent, now_ms = planned.row, planned.agent, self._clock.now_ms()
