@@ -181,6 +181,22 @@ async def test_a_limit_is_set_and_removed(tab: Tab, ask: ApiClient) -> None:
     await row.get_by_role("cell", name="none").wait_for()
 
 
+async def test_a_limit_that_another_person_changed_is_not_overwritten_unseen(
+    tab: Tab, ask: ApiClient
+) -> None:
+    tab.expected += ["status of 412"]
+    await tab.open("quotas")
+    await tab.page.get_by_role("button", name="Set a limit").click()
+    await tab.page.get_by_label("Bucket").select_option("scheduler.liveJobs")
+    await tab.page.get_by_label("Limit", exact=True).fill("7")
+    await ask("PUT", "/quotas", {"bucket": "scheduler.liveJobs", "limit": 5})
+    await tab.page.get_by_role("button", name="Save").click()
+    await tab.page.get_by_text("the limit is 5 now; read it again. Save again to replace it.").wait_for()
+    await tab.page.get_by_role("button", name="Save").click()
+    row = tab.page.get_by_role("row", name="scheduler.liveJobs")
+    await row.get_by_role("cell", name="7", exact=True).wait_for()
+
+
 async def test_a_workspace_is_created_edited_and_switched(tab: Tab, ask: ApiClient) -> None:
     tab.expected += ["status of 404", "status of 422"]
     page = tab.page

@@ -909,7 +909,7 @@ class Endpoints(WorkspaceConnection):
         return await self._request_list("quotas", dict, "GET quotas")
 
     async def set_quota(
-        self, *, bucket: str, limit: int | None, agent: str | None = None
+        self, *, bucket: str, limit: int | None, agent: str | None = None, if_version: int | None = None
     ) -> list[QuotaShape]:
         """Set a limit."""
         return await self._request_list(
@@ -917,6 +917,7 @@ class Endpoints(WorkspaceConnection):
             dict,
             "PUT quotas",
             body=document({"bucket": bucket, "limit": limit}) | given_fields({"agent": agent}),
+            if_version=if_version,
         )
 
     async def list_audit(

@@ -27,7 +27,7 @@ ROLES = {
     "quotas": ("operator", "admin", "member", "agent"),
     "workspace": ("operator", "admin", "member", "agent"),
     "audit": ("operator", "admin"),
-    "keys": ("operator", "admin"),
+    "keys": ("operator", "admin", "member"),
     "subscriptions": ("operator", "admin", "member", "agent"),
     "channels": ("operator", "admin"),
     "workers": ("operator", "admin"),

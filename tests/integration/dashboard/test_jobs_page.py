@@ -57,7 +57,7 @@ async def test_filters_of_the_address_are_applied_and_kept_in_the_form(ask: ApiC
     kept = await page(ask, "?q=tid&state=paused")
     assert 'value="tid"' in kept
     assert '<option value="paused" selected>' in kept
-    assert '{"q": "tid", "state": "paused", "internal": "hide"}' in html.unescape(kept)
+    assert '{"internal": "hide", "q": "tid", "state": "paused"}' in html.unescape(kept)
 
 
 async def test_a_page_has_some_jobs_and_leads_to_the_next(ask: ApiClient):

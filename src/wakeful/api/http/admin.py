@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Final, cast
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Header, Path, Query
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import (
@@ -15,8 +15,10 @@ from wakeful.api.http.dependencies import (
     ServiceDocument,
     WorkspaceDep,
 )
+from wakeful.api.http.etags import matches
 from wakeful.api.http.idempotency import Once
 from wakeful.api.http.paging import Cursor, Limit, OfAgent, page, read_cursor, read_last, write_cursor
+from wakeful.api.http.problems import Stale
 from wakeful.api.http.responses import BODY, JsonResponse, location_of, no_content, request_body, responses
 from wakeful.errors import InvalidArgument
 from wakeful.model.admin import AuditVerification
@@ -43,6 +45,13 @@ cost_router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["cost"], dep
 Version = Annotated[int, Path(ge=0, le=2**31 - 1, description="A whole number.")]
 #: The latest instant that both databases can compare.
 _LATEST_MS: Final = 253_000_000_000_000
+IfLimitMatches = Annotated[
+    str | None,
+    Header(
+        alias="if-match",
+        description='Only if the limit that is set is still this, in quotes: `"50"`, or `"none"`.',
+    ),
+]
 Hours = Annotated[int, Query(ge=1, le=720, description="The number of hours up to now.")]
 
 From = Annotated[
@@ -174,12 +183,12 @@ async def list_quotas(about: WorkspaceDep) -> Response:
     "/quotas",
     tags=["quotas"],
     summary="Set a limit",
-    responses=responses({200: "Quotas"}, *BODY),
+    responses=responses({200: "Quotas"}, *BODY, 412),
     openapi_extra=request_body(
         "QuotaDocument", {"agent": "writer", "bucket": "scheduler.liveJobs", "limit": 50}
     ),
 )
-async def set_quota(about: WorkspaceDep, document: Document) -> Response:
+async def set_quota(about: WorkspaceDep, document: Document, if_match: IfLimitMatches = None) -> Response:
     """For one agent, or for the whole workspace without `agent`; null restores the installation's default."""
     agent, bucket, limit = document.get("agent"), document.get("bucket"), document.get("limit")
     if agent is not None and not isinstance(agent, str):
@@ -189,7 +198,12 @@ async def set_quota(about: WorkspaceDep, document: Document) -> Response:
     number = whole_number(limit)
     if "limit" not in document or (number is None and limit is not None):
         raise InvalidArgument("limit: write a whole number, or null for none")
-    await about.services.admin.quotas.set(*about.caller, agent, bucket, number)
+
+    def check(now: int | None) -> None:
+        if if_match is not None and not matches(if_match, "none" if now is None else now):
+            raise Stale(f"the limit is {'not set' if now is None else now} now; read it again")
+
+    await about.services.admin.quotas.set(*about.caller, agent, bucket, number, check)
     return await list_quotas(about)
 
 

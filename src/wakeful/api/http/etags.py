@@ -34,7 +34,7 @@ IfNoneMatch = Annotated[str | None, Header(description="Only if the job has chan
 CreateOnly = Annotated[str | None, Header(description="`*`: only create; refuse to change an existing job.")]
 
 
-def etag(version: int) -> str:
+def etag(version: int | str) -> str:
     """Return the ETag of a version.
 
     >>> etag(3)
@@ -43,7 +43,7 @@ def etag(version: int) -> str:
     return f'"{version}"'
 
 
-def matches(header: str, version: int, *, weak: bool = False) -> bool:
+def matches(header: str, version: int | str, *, weak: bool = False) -> bool:
     """Return whether a header of ETags includes this version; Malformed if it is not valid.
 
     >>> matches('"2", "3"', 3), matches("*", 3), matches('W/"3"', 3), matches('W/"3"', 3, weak=True)

@@ -69,21 +69,25 @@ async def workspace(page: PageDep) -> Response:
 
 @router.get("/keys")
 async def keys(page: PageDep) -> Response:
-    """List keys: valid ones first."""
+    """List keys: valid ones first. Who may not see them sees the assistants that he connected."""
+    if not page.may("key") and page.principal.is_person:
+        mine = await page.services.auth.keys.assistants(page.principal, page.workspace)
+        shown = [(row, key_state(row, page.now_ms)) for row in sorted(mine, key=lambda row: -row.created_ms)]
+        return page.render("assistants.html", title="Assistants", active="keys", rows=shown, own="")
     show = page.query.get("show", "valid")
     if show not in ("valid", "all"):
         raise InvalidArgument("show: choose valid or all")
     found = await page.services.auth.keys.list(page.principal, page.workspace)
     rows = sorted(found, key=lambda row: -row.created_ms)
     valid = [row for row in rows if key_state(row, page.now_ms) == "valid"]
-    shown = valid if show == "valid" else rows
+    chosen = valid if show == "valid" else rows
     return page.render(
         "keys.html",
         title="Keys",
         people=await page.services.auth.people.list(page.principal, page.workspace),
         active="keys",
-        rows=[(row, key_state(row, page.now_ms)) for row in shown[:_KEYS]],
-        more=max(0, len(shown) - _KEYS),
+        rows=[(row, key_state(row, page.now_ms)) for row in chosen[:_KEYS]],
+        more=max(0, len(chosen) - _KEYS),
         hidden=len(rows) - len(valid),
         show=show,
         own=page.principal.actor.removeprefix("key:"),

@@ -21,6 +21,12 @@ function field(id, label, control, hint) {
   return element("div", { className: "field" }, ...parts);
 }
 
+// The limit that the page shows, if it is set.
+function shown({ agent, bucket }) {
+  const rows = [...document.querySelectorAll("[data-set-limit][data-bucket]")];
+  return rows.find(({ dataset }) => dataset.agent === (agent ?? "") && dataset.bucket === bucket)?.dataset.limit || null;
+}
+
 function ask(button) {
   const { agent = "", bucket = "", limit = "" } = button.dataset;
   const buckets = JSON.parse(document.querySelector("[data-buckets]").dataset.buckets);
@@ -42,15 +48,19 @@ function ask(button) {
     element("div", { className: "actions" }, cancel, send),
   );
   const dialog = element("dialog", { ariaLabel: "Set a limit" }, form);
+  let known; // the limit that was found instead of the one that the page shows
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     const body = { agent: owner.value.trim() || null, bucket: which.value, limit: most.value === "" ? null : Number(most.value) };
     try {
-      await request("PUT", path("quotas"), body);
+      await request("PUT", path("quotas"), body, { headers: { "if-match": `"${known ?? shown(body) ?? "none"}"` } });
       toastLater("The limit is set");
       location.reload();
     } catch (error) {
-      problem.textContent = error.message;
+      problem.textContent = error.status === 412 ? `${error.message}. Save again to replace it.` : error.message;
+      if (error.status !== 412) return;
+      const { quotas } = await request("GET", path("quotas"));
+      known = quotas.find((each) => each.agent === body.agent && each.bucket === body.bucket)?.limit ?? "none";
     }
   });
   document.body.append(dialog);

@@ -131,9 +131,18 @@ class QuotaService:
         return [row for row in rows if only in (None, row.agent)]
 
     async def set(
-        self, principal: Principal, workspace: str, agent: str | None, bucket: str, limit: int | None
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str | None,
+        bucket: str,
+        limit: int | None,
+        check: Callable[[int | None], None] | None = None,
     ) -> None:
-        """Set the limit of the workspace (`agent` is None) or of one agent; None removes it."""
+        """Set the limit of the workspace (`agent` is None) or of one agent; None removes it.
+
+        `check` gets the limit that is set now; if it raises, nothing changes.
+        """
         await self._accounts.authorize(principal, "operate", workspace)
         if bucket not in BUCKETS:
             raise InvalidArgument(f"bucket: '{bucket[:64]}' is not one of {', '.join(BUCKETS)}")
@@ -145,4 +154,4 @@ class QuotaService:
             raise InvalidArgument(f"limit: write a whole number from 0 to {_LARGEST}, or null for none")
         details = compact({"bucket": bucket, "limit": limit})
         entry = principal.entry(workspace, "quota.set", agent or workspace, details)
-        await self._store.set_quota(workspace, agent or "", bucket, limit, [entry])
+        await self._store.set_quota(workspace, agent or "", bucket, limit, [entry], check)

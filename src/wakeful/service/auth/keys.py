@@ -8,6 +8,7 @@ Both are decided in one transaction, so that replicas that start together on an 
 from __future__ import annotations
 
 import asyncio
+import builtins
 import hashlib
 import secrets
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -205,11 +206,22 @@ class KeyService:
         await self._accounts.names.load(row.created_by for row in found)
         return found
 
+    async def assistants(self, principal: Principal, workspace: str) -> builtins.list[KeyRow]:
+        """List the assistants that the caller connected and did not revoke."""
+        await self._accounts.authorize(principal, "read", workspace)
+        rows = await self._store.keys(workspace)
+        mine = [row for row in rows if row.client is not None and row.created_by == principal.actor]
+        return [row for row in mine if row.revoked_ms is None and principal.is_person]
+
     async def revoke(self, principal: Principal, workspace: str, key_id: str) -> None:
-        """Revoke a key: at once, in other processes on one SQLite file within a second."""
-        await self._accounts.authorize(principal, "key", workspace)
-        # A key for all workspaces can only be revoked with such a key.
-        mine = [row for row in await self.list(principal, workspace) if row.id == key_id]
+        """Revoke a key: at once, in other processes on one SQLite file within a second.
+
+        Whoever connected an assistant may revoke it; other keys take an admin.
+        """
+        mine = [row for row in await self.assistants(principal, workspace) if row.id == key_id]
+        if not mine:  # a key for all workspaces can only be revoked with such a key
+            await self._accounts.authorize(principal, "key", workspace)
+            mine = [row for row in await self.list(principal, workspace) if row.id == key_id]
         entry = principal.entry(workspace, "key.revoke", key_id[:64])
         if not mine or not await self._store.revoke_key(key_id, self._store.clock.now_ms(), [entry]):
             raise NotFound(f"no key '{key_id[:64]}' that can be revoked; list the keys to see their ids")

@@ -32,6 +32,8 @@ QUOTAS: Final = f"""
     UNION ALL SELECT agent, $3, NULL, count(*), 0 FROM instances
     WHERE workspace = $1 AND status <> 'stopped' GROUP BY agent"""
 #: the primary key
+QUOTA: Final = "SELECT most FROM quotas WHERE workspace = $1 AND agent = $2 AND bucket = $3"
+#: the primary key
 SET_QUOTA: Final = """
     INSERT INTO quotas (workspace, agent, bucket, most) VALUES ($1, $2, $3, $4)
     ON CONFLICT (workspace, agent, bucket) DO UPDATE SET most = EXCLUDED.most"""
@@ -43,8 +45,18 @@ async def quotas(session: SqlSession, workspace: str, now_ms: int) -> list[Quota
     return list_buckets(workspace, [Stored(*row) for row in rows], now_ms)
 
 
-async def set_quota(session: SqlSession, workspace: str, agent: str, bucket: str, limit: int | None) -> None:
-    """Set a limit, or remove it."""
+async def set_quota(
+    session: SqlSession,
+    workspace: str,
+    agent: str,
+    bucket: str,
+    limit: int | None,
+    check: Callable[[int | None], None] | None = None,
+) -> None:
+    """Set a limit, or remove it; `check` gets the limit that is set now, and may raise."""
+    if check is not None:
+        await accounts.lock_workspace(session, workspace)  # the limit may have no row yet
+        check(await session.value(QUOTA, workspace, agent, bucket))
     await session.execute(SET_QUOTA, workspace, agent, bucket, limit)
 
 
@@ -325,11 +337,20 @@ class SqlAdmin(SqlBase):
     quotas = reads(quotas)
 
     async def set_quota(
-        self, workspace: str, agent: str, bucket: str, limit: int | None, entries: Sequence[AuditEntry] = ()
+        self,
+        workspace: str,
+        agent: str,
+        bucket: str,
+        limit: int | None,
+        entries: Sequence[AuditEntry] = (),
+        check: Callable[[int | None], None] | None = None,
     ) -> None:
-        """Set a limit, or with None return to the installation's default. The use stays."""
+        """Set a limit, or with None return to the installation's default. The use stays.
+
+        `check` gets the limit that is set now; if it raises, nothing changes.
+        """
         write = self._shared(set_quota)
-        await self._record(Recorded(entries, always), write, workspace, agent, bucket, limit)
+        await self._record(Recorded(entries, always), write, workspace, agent, bucket, limit, check)
 
     # --- workflows --------------------------------------------------------------------------------
 
