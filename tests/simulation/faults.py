@@ -47,7 +47,7 @@ class Odds:
 CALM = Odds()
 _WEIGHTY = (
     "plan", "take", "finish", "finish_and_take", "record_check", "rescue", "release", "give_back", "beat",
-    "send", "take_deliveries", "finish_deliveries",
+    "send", "take_deliveries", "finish_deliveries", "feed", "end_subscription",
 )  # fmt: skip
 
 
