@@ -31,19 +31,6 @@ _REPLAYED: Final = "Idempotency-Replayed"
 _HEADERS: Final = ("location", "etag", "cache-control")
 
 
-async def respond_once(
-    request: Request,
-    principal: Principal,
-    workspace: str,
-    operation: KeyedOperation[T],
-    render: Callable[[T], Response],
-) -> Response:
-    """Perform the request, or return the stored response of the first one with its `Idempotency-Key`."""
-    key = idempotency_key_of(request)
-    identity = await _identity(request)
-    return await respond_by_key(request, principal, workspace, key, identity, operation, render)
-
-
 def idempotency_key_of(request: Request) -> str | None:
     """Return the `Idempotency-Key`. It may be a structured string (RFC 8941): `"a"` and `a` are one key."""
     text = request.headers.get("idempotency-key")
@@ -61,7 +48,10 @@ async def respond_by_key(
     operation: KeyedOperation[T],
     render: Callable[[T], Response],
 ) -> Response:
-    """Do the same with this key; `identity` is what a repeated request must have in common with the first."""
+    """Perform the request, or return the stored response of the first one with this key.
+
+    `identity` is what a repeated request must have in common with the first.
+    """
     if key is None:
         return render(await operation(keyed=None))
     reply = await services_of(request).idempotency.perform(
@@ -93,7 +83,8 @@ class OnceRequest(WorkspaceRequest):
 
     async def respond_keyed(self, operation: KeyedOperation[T], render: Callable[[T], Response]) -> Response:
         """Do the same with an operation that takes the key itself."""
-        return await respond_once(self.request, *self.caller, operation, render)
+        identity = await _identity(self.request)
+        return await respond_by_key(self.request, *self.caller, self.key, identity, operation, render)
 
 
 async def _once_request(

@@ -13,7 +13,7 @@ from wakeful.run.digests import DIGEST, LISTED, DigestOwner
 from wakeful.run.inbox import InboxRow
 from wakeful.run.run import NewRun
 from wakeful.store.changelog import TransactionEvents
-from wakeful.store.sql.base import SqlBase
+from wakeful.store.sql.base import SqlBase, reads
 from wakeful.store.sql.budgets import START_COOLDOWN
 from wakeful.store.sql.driver import SqlSession
 from wakeful.store.sql.inbox import InboxFilter, count_inbox, inbox
@@ -43,9 +43,7 @@ async def digest_owners(session: SqlSession) -> list[DigestOwner]:
 class SqlDigests(SqlBase):
     """The digests of what waits for a person."""
 
-    async def digest_owners(self) -> list[DigestOwner]:
-        """Return the workspaces and agents whose alert settings have a digest."""
-        return await self._read(digest_owners)
+    digest_owners = reads(digest_owners)
 
     async def send_digest(
         self,
