@@ -36,7 +36,8 @@ _SECOND_CLAIM = "claim"
 class _Work:
     """Something of each kind that operations take, and the operations."""
 
-    def __init__(self, store: Store, other: Store) -> None:
+    def __init__(self, database: Database, store: Store, other: Store) -> None:
+        self._database = database
         self.store = store
         #: another process
         self._other = other
@@ -101,6 +102,8 @@ class _Work:
     async def check(self) -> None:
         """Check that nothing of the store is in use, and that another process can do all the work."""
         other = self._other
+        if isinstance(self._database, PostgresDatabase):  # the server may still execute what was cancelled
+            await eventually(lambda: _has_no_statement(self._database))
         async with asyncio.timeout(PATIENCE):
             await asyncio.gather(*(self.store.ping() for _ in range(3)))
             await other.plan(NOW, 10, fire)
@@ -212,9 +215,13 @@ def _end(run: TakenRun) -> Any:
 
 
 async def _work(database: Database) -> _Work:
-    if isinstance(database, PostgresDatabase):  # a cancelled statement may cost a connection
-        database.url += f"{'&' if '?' in database.url else '?'}pool_size=2"
-    work = _Work(await database.connect(), await database.connect())
+    if not isinstance(database, PostgresDatabase):
+        work = _Work(database, await database.connect(), await database.connect())
+    else:  # a cancelled statement may cost a connection
+        plain = database.url
+        database.url += f"{'&' if '?' in plain else '?'}pool_size=2"
+        work = _Work(database, await database.connect(), await database.connect())
+        database.url = plain
     await work.store.put_class(agent_class(), NOW)
     return work
 
@@ -257,14 +264,25 @@ async def _count_connections(database: Database) -> int:
     """Return how many connections there are to the database."""
     if isinstance(database, SqliteDatabase):
         return _open_files().count(str(database.path))
-    assert isinstance(database, PostgresDatabase)
+    return await _count_others(database, "application_name <> 'wakeful tests'")
+
+
+async def _has_no_statement(database: Database) -> bool:
+    """Return whether no connection to the database executes a statement."""
+    return await _count_others(database, "state = 'active'") == 0
+
+
+async def _count_others(database: Database, condition: str) -> int:
+    """Return how many other connections to a PostgreSQL database match a condition."""
     import asyncpg
 
+    assert isinstance(database, PostgresDatabase)
     connection = await asyncpg.connect(database.url)
     try:
-        statement = """
-            SELECT count(*) - 1 FROM pg_stat_activity
-            WHERE datname = current_database() AND application_name <> 'wakeful tests'"""
+        statement = f"""
+            SELECT count(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND backend_type = 'client backend'
+              AND pid <> pg_backend_pid() AND {condition}"""
         return int(await connection.fetchval(statement))
     finally:
         await connection.close()

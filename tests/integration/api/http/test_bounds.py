@@ -20,7 +20,7 @@ _WORKFLOW = {"workflowId": "w", "version": 1}
 _JUDGED = {"schedule", "cron", "startAt", "endAt", "expiresAt", "webhookUrl", "after", "on"}
 
 #: Parameters that are one of a few words, which the service checks.
-_WORDS = {"state", "creator", "schedule", "sort"}
+_WORDS = {"state", "creator", "schedule", "sort", "internal"}
 
 
 class Body(NamedTuple):

@@ -34,9 +34,6 @@ from wakeful import Wakeful
 from wakeful.server.serve import serve
 from wakeful.settings import Settings
 
-#: The server runs in a thread of this process: it, not the strategy, uses `random`.
-pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
-
 _JOBS = "/api/workspaces/default/agents/default/jobs"
 #: The first check: no request causes a server error.
 _CHECKS = [
