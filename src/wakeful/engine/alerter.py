@@ -37,25 +37,27 @@ class Alerter(Loop):
     def __init__(self, store: Store, clock: Clock, check_ms: int) -> None:
         super().__init__(clock, check_ms)
         self._store = store
-        #: when to look for digests that are due
-        self._digests_ms: int | None = None
+        #: when to look for digests again: their settings may have changed
+        self._look_ms = 0
+        #: when the next digest is due
+        self._digest_ms: int | None = None
 
     async def step(self) -> int | None:
         """Handle one batch. Returns the current time while there may be more."""
         now_ms = self.clock.now_ms()
         events = await self._store.raise_alerts(now_ms, _BATCH, self._judge)
         incidents, next_ms = await self._store.notify_incidents(now_ms, _BATCH, self._decide)
-        digests_ms = await self._send_digests(now_ms)
+        digest_ms = await self._send_digests(now_ms)
         if events >= _BATCH or incidents >= _BATCH:
             return now_ms
-        return digests_ms if next_ms is None else min(next_ms, digests_ms)
+        return min((at for at in (next_ms, digest_ms) if at is not None), default=None)
 
-    async def _send_digests(self, now_ms: int) -> int:
-        """Send the digests that are due, if it is time to look. Returns when to look again."""
-        latest_ms = now_ms + self._max_sleep_ms
-        if self._digests_ms is not None and now_ms < self._digests_ms <= latest_ms:
-            return self._digests_ms
-        next_ms = latest_ms
+    async def _send_digests(self, now_ms: int) -> int | None:
+        """Send the digests that are due, if it is time to look. Returns when the next one is due."""
+        due_ms, latest_ms = self._digest_ms, now_ms + self._max_sleep_ms
+        if now_ms < self._look_ms <= latest_ms and (due_ms is None or now_ms < due_ms):
+            return due_ms
+        due_ms = None
         for owner in await self._store.digest_owners():
             self.report_progress()
             times = self._digest_times(owner, now_ms)
@@ -63,9 +65,9 @@ class Alerter(Loop):
                 continue
             if owner.since_ms < times[0]:
                 await self._store.send_digest(now_ms, owner, times[0], partial(write_digest, owner, now_ms))
-            next_ms = min(next_ms, times[1])
-        self._digests_ms = next_ms
-        return next_ms
+            due_ms = times[1] if due_ms is None else min(due_ms, times[1])
+        self._look_ms, self._digest_ms = latest_ms, due_ms
+        return due_ms
 
     @staticmethod
     def _digest_times(owner: DigestOwner, now_ms: int) -> tuple[int, int] | None:
