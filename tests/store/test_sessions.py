@@ -228,16 +228,11 @@ async def test_old_turns_and_sessions_are_pruned(store: Store, clock: FalseClock
     await store.prune_sessions(NOW + 30 * DAY, 1_000)
     assert len(await store.sessions("default", "default", None, 10)) == 3, "all of them have something to do"
     await store.finish("w", [ended(await look(store, run.id))], alone)
-    await seen_over(store, KEY._replace(name="old"))
     await store.prune_sessions(NOW - DAY, 1_000)
     assert len(await store.sessions("default", "default", None, 10)) == 3, "not as old as that"
     await store.prune_sessions(NOW + 30 * DAY, 1_000)
     names = [view.name for view in await store.sessions("default", "default", None, 10)]
     assert names == ["busy", "waits"]
-
-
-async def seen_over(store: Store, key: SessionKey) -> None:
-    await store.update_session(key, NOW, lambda talk: start_turns(talk, NOW))
 
 
 async def test_deleting_an_agent_deletes_its_sessions(store: Store):

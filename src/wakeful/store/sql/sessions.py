@@ -105,8 +105,11 @@ SESSION: Final = f"{_VIEW} AND s.name = $3"
 NEXT_TURN: Final = """
     SELECT EXISTS (SELECT 1 FROM sessions WHERE due_at <= $1),
         (SELECT min(due_at) FROM sessions WHERE due_at > $1)"""
-#: the primary key: its beginning
-PRUNE_TURNS: Final = "DELETE FROM turns WHERE run_id < $1 AND NOT live"
+#: the primary key: its beginning; that of runs for each that is live. The last turn of a session stays live:
+#: no update follows that would see its end
+PRUNE_TURNS: Final = """
+    DELETE FROM turns WHERE run_id < $1 AND (NOT live OR NOT EXISTS (
+        SELECT 1 FROM runs r WHERE r.id = turns.run_id AND r.state IN ('pending', 'retrying', 'running')))"""
 #: the table, all of it; for each, turns_live
 PRUNE_SESSIONS: Final = """
     DELETE FROM sessions WHERE updated_at < $1 AND due_at IS NULL AND NOT EXISTS (
