@@ -3,8 +3,8 @@
 - `sessions`: one row per session. The row is the lock for adding and removing messages and for beginning
   turns. `due_at` is set while messages wait; its index is scanned for turns to begin.
 - `messages`: waiting messages. A message that became part of a turn is in the payload of that run.
-- `turns`: which runs are turns. A turn is *live* until an update has seen that its run has ended; the last one
-  of a session stays live until it is pruned.
+- `turns`: which runs are turns. A turn is *live* until an update has seen that its run has ended; the last
+  one of a session stays live until it is pruned.
 - `session_history`: what was said and answered, numbered by `sequence` of the session. Entries are appended
   with the outcome of a run (`Finished.history`). The longest history is in `wakeful.run.conversations`.
 
