@@ -59,29 +59,38 @@ class DeclaredJobs:
     ) -> None:
         """Declare a function as a job. While the app runs, the job is checked, and saved at once."""
         slug = name or slug_of(function)
-        running = self._home.loop is not None
         known = self._known.get(slug)
-        again = known is not None and running and is_defined_again(known.function, function)
+        again = (
+            known is not None and self._home.loop is not None and is_defined_again(known.function, function)
+        )
         if known is not None and not again:
             raise AlreadyExists(f"a job '{slug}' is already declared; give this one another `name`")
         target = Function(slug).to_json()
         document = {**options, "name": slug, "schedule": schedule, "target": target}
-        if running:
+        if self._home.loop is not None:
             self._read(document, now_ms=0)  # as of 1970: `_save` judges times that have passed
         self._functions.register(slug, function, replace=again)
-        if running:
+        # Before it looks whether the app runs: a start that is under way saves what is known.
+        self._known[slug] = Declared(function, document)
+        if self._home.loop is not None:
             try:
                 self._home.save(slug, lambda: self._save(document))
             except BaseException:
                 self._functions.unregister(slug)
+                if known is None:
+                    del self._known[slug]
+                else:
+                    self._known[slug] = known
                 raise
-        self._known[slug] = Declared(function, document)
         self._tasks.declare(slug, function)
 
     async def save_all(self) -> None:
-        """Save the jobs declared so far."""
-        for each in self._known.values():
-            await self._save(each.document)
+        """Save the jobs declared so far, also those that are declared meanwhile."""
+        saved: set[str] = set()
+        while unsaved := [slug for slug in [*self._known] if slug not in saved]:
+            for slug in unsaved:
+                await self._save(self._known[slug].document)
+            saved.update(unsaved)
 
     async def _save(self, document: Mapping[str, object]) -> None:
         """Upsert a job. One whose only time has passed is logged, and not an error."""

@@ -7,6 +7,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
@@ -111,7 +112,7 @@ class Wakeful(AppFunctions):
 
     def _use(self, arguments: AppArguments | None = None) -> None:
         """Use these arguments from the next start on, else those of the constructor. For tests."""
-        if self._engine is not None:
+        if self._started:
             raise FailedPrecondition(_STARTED)
         self._assemble(arguments or self._arguments)
 
@@ -119,9 +120,13 @@ class Wakeful(AppFunctions):
         from wakeful.app.assembly import Assembly
 
         self._engine: Engine | None = None
+        #: from the beginning of a start until the end of the stop
+        self._started = False
         #: whether the database is open without an engine
         self._connected = False
         self._stopping = asyncio.Event()
+        #: done when the stop that is under way has ended
+        self._stop_ended: Future[None] | None = None
         #: closes the exporter of traces
         self._tracing = contextlib.AsyncExitStack()
         #: why the engine stops by itself; `on_error` is called then
@@ -164,7 +169,7 @@ class Wakeful(AppFunctions):
         return self
 
     def _start_on_thread(self, start: Callable[[], Coroutine[object, object, None]]) -> None:
-        if self._engine is not None or self._connected:
+        if self._started:
             raise FailedPrecondition(_STARTED)
         portal = self._portal = Portal(self._stop, "wakeful")
         try:
@@ -182,9 +187,20 @@ class Wakeful(AppFunctions):
                 self._start_on_thread(self._connect)
 
     async def _connect(self) -> None:
-        await self._parts.open_store()
+        await self._open_store()
         self._connected = True
         self.home.open()
+
+    async def _open_store(self) -> None:
+        """Begin a start."""
+        if self._started:
+            raise FailedPrecondition(_STARTED)
+        self._started = True
+        try:
+            await self._parts.open_store()
+        except BaseException:
+            self._started = False
+            raise
 
     def __exit__(
         self,
@@ -209,16 +225,14 @@ class Wakeful(AppFunctions):
         await self.__aenter__()
 
     async def __aenter__(self) -> Self:
-        if self._engine is not None or self._connected:
-            raise FailedPrecondition(_STARTED)
-        await self._parts.open_store()
+        await self._open_store()
         try:
-            await self._parts.declared.save_all()
             await self.before_start()
             await self._parts.agent_runtime.start()
             self._stopping = asyncio.Event()
             engine = await self._parts.build_engine(self._tracing)
-            self.home.open()  # work that begins at once may use the scheduler
+            await self._parts.declared.save_all()
+            self.home.open()  # jobs declared from now on are saved at once, and work may use the scheduler
             await engine.start()
         except BaseException:
             async with self._closing() as closing:
@@ -283,30 +297,44 @@ class Wakeful(AppFunctions):
                 portal.close()
 
     async def _stop(self, grace: float | None = None) -> None:
-        if self._engine is not None or self._connected:
-            engine, self._engine, self._connected = self._engine, None, False
-            self.services.admin.status.engine = None
-            self.services.events.shut_down()
-            self.services.live.shut_down()
-            self.services.runs.pull.shut_down()
-            self._stopping.set()
-            async with self._closing():
-                try:
-                    with contextlib.suppress(WakefulError):  # it was logged
-                        await self.home.settle()
-                finally:  # work that ends in the grace period may still use the scheduler
-                    if engine is not None:
-                        await engine.stop(round((self._parts.grace if grace is None else grace) * 1000))
+        if self._stop_ended is not None:  # else a program would end in the grace period of that stop
+            await asyncio.shield(asyncio.wrap_future(self._stop_ended))
+        elif self._engine is not None or self._connected:
+            ended = self._stop_ended = Future()
+            try:
+                await self._stop_engine(grace)
+            finally:
+                self._stop_ended = None
+                ended.set_result(None)
+
+    async def _stop_engine(self, grace: float | None) -> None:
+        engine, self._engine, self._connected = self._engine, None, False
+        self.services.admin.status.engine = None
+        self.services.events.shut_down()
+        self.services.live.shut_down()
+        self.services.runs.pull.shut_down()
+        self._stopping.set()
+        async with self._closing():
+            try:
+                with contextlib.suppress(WakefulError):  # it was logged
+                    await self.home.settle()
+            finally:  # work that ends in the grace period may still use the scheduler
+                if engine is not None:
+                    await engine.stop(round((self._parts.grace if grace is None else grace) * 1000))
 
     def _closing(self) -> contextlib.AsyncExitStack:
         """Return what closes all but the engine. A part that fails or is cancelled keeps no other open."""
         stack = contextlib.AsyncExitStack()
+        stack.callback(self._end_start)
         stack.push_async_callback(self._tracing.aclose)
         stack.push_async_callback(self.store.close)
         stack.push_async_callback(self.services.close)
         stack.push_async_callback(self._parts.agent_runtime.stop)
         stack.callback(self.home.close)
         return stack
+
+    def _end_start(self) -> None:
+        self._started = False
 
     async def serve_forever(self) -> None:
         """Wait for SIGINT, SIGTERM, `stop` or cancellation.

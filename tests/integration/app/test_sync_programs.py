@@ -7,10 +7,11 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.integration.conftest import SELDOM, NewApp
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.waiting import PATIENCE, eventually
 from wakeful import FailedPrecondition, Function, InvalidArgument, InvalidSchedule, NotFound, Wakeful
 
@@ -124,6 +125,40 @@ def test_a_scheduler_stops_from_a_thread_or_between_two_runs_of_its_loop(new_app
         assert not runner.run(stop_elsewhere())
 
 
+@on_one_store
+async def test_of_two_starts_at_once_one_is_refused_and_the_other_stops_completely(new_app: NewApp):
+    app = new_app()
+    first, second = await asyncio.gather(app.start(), app.start(), return_exceptions=True)
+    assert first is None
+    assert isinstance(second, FailedPrecondition)
+    await app.stop()
+    assert not [task.get_name() for task in asyncio.all_tasks() if "wakeful" in task.get_name()]
+    await app.start()
+    await app.stop()
+
+
+@on_one_store
+async def test_a_program_whose_scheduler_another_task_stops_ends_after_the_grace_period(new_app: NewApp):
+    app, begun, ended = new_app(grace=PATIENCE), asyncio.Event(), asyncio.Event()
+
+    @app.function()
+    async def work() -> None:
+        begun.set()
+        await asyncio.sleep(0.2)
+        ended.set()
+
+    async def stop() -> None:
+        await begun.wait()
+        await app.stop()
+
+    async with app:
+        await app.enqueue(work)
+        stopping = asyncio.create_task(stop())
+        await app.serve_forever()
+    assert ended.is_set()
+    await stopping
+
+
 def test_a_call_to_a_loop_that_is_not_running_is_refused(new_app: NewApp):
     with asyncio.Runner() as runner:
         app = new_app()
@@ -192,6 +227,23 @@ async def test_a_job_declared_after_the_start_is_saved_before_the_next_call(new_
 
         assert (await app.jobs.get("late")).name == "late"
         await eventually(lambda: bool(calls))
+
+
+@on_one_store
+async def test_jobs_declared_while_the_app_starts_are_saved(new_app: NewApp, monkeypatch: pytest.MonkeyPatch):
+    app = new_app()
+    app.every("1h", name="job-0")(lambda: None)
+    upsert, names = app.services.jobs.upsert, iter(["job-1", "job-2"])
+
+    async def declare_another(*args: Any, **options: Any) -> Any:
+        for name in names:
+            app.every("1h", name=name)(lambda: None)
+            break
+        return await upsert(*args, **options)
+
+    monkeypatch.setattr(app.services.jobs, "upsert", declare_another)
+    async with app:
+        assert [each.name for each in await app.jobs.list()] == ["job-0", "job-1", "job-2"]
 
 
 def test_a_job_declared_in_another_thread_is_saved_when_the_decorator_returns(new_app: NewApp):
