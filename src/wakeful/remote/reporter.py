@@ -1,12 +1,14 @@
 """Report outcomes: many in one request, and each until the server has it or its run is lost.
 
 One request is under way at a time. What ends meanwhile is in the next one, so requests become larger with the
-load. During an outage the reports wait: the server refuses those whose lease was lost, and no others.
+load. During an outage the reports wait: the server refuses those whose lease was lost, and no others. One
+that the server cannot write now holds up no others.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -70,22 +72,21 @@ class Reporter:
     async def run(self) -> None:
         """Send reports until cancelled. After an error it may be called again."""
         failures = 0
-        if self._reports:
-            self._submitted.set()
         while True:
-            await self._submitted.wait()
             self._submitted.clear()
+            kept = False
             for batch in [*batches(self._reports.values())]:
-                while not await self._send(batch):
-                    failures += 1
-                    await asyncio.sleep(self._backoff.delay(failures))
-                    batch = [report for report in batch if _key(report) in self._reports]
-                    if not batch:
-                        break
-                failures = 0
+                answered = await self._send(batch)
+                kept = kept or any(self._reports.get(_key(report)) is report for report in batch)
+                if not answered:
+                    break
+            failures = failures + 1 if kept else 0
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._backoff.delay(failures) if kept else None):
+                    await self._submitted.wait()
 
     async def _send(self, batch: Sequence[Report]) -> bool:
-        """Send reports together. False: the server did not answer, or could not write some of them now."""
+        """Send reports together. Those that the server could not write stay. False: it did not answer."""
         self._in_flight = {_key(report) for report in batch}
         try:
             results = await self._client.complete_runs(runs=batch)
@@ -102,7 +103,7 @@ class Reporter:
         for report, result in zip(batch, results, strict=True):
             if result.get("code") != Unavailable.code:
                 self._settle(report, result)
-        return all(result.get("code") != Unavailable.code for result in results)
+        return True
 
     async def _send_apart(self, batch: Sequence[Report], error: InvalidArgument) -> None:
         """Find out which report of a refused request the server does not accept."""
@@ -113,8 +114,7 @@ class Reporter:
             )
             return
         for report in batch:
-            if not await self._send([report]):
-                self._submitted.set()  # it is still among the reports
+            await self._send([report])
 
     def _settle(self, report: Report, result: ReportResultShape) -> None:
         run_id, attempt = _key(report)

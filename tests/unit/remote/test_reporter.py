@@ -69,6 +69,24 @@ async def test_a_report_is_sent_until_it_is_written_or_refused(
     assert sorted(done) == ["a", "b"]
 
 
+async def test_a_report_that_is_never_written_holds_up_no_others():
+    answers: list[WakefulError | dict[str, str]] = [Unavailable("all of them"), {"a": Unavailable.code}]
+    server: Any = _Server(answers * 1_000)
+    done = list[str]()
+    reporter = Reporter(
+        server, ReconnectBackoff(0.001, 0.001), lambda error: None, lambda run, attempt: done.append(run)
+    )
+    sending = asyncio.create_task(reporter.run())
+    async with asyncio.timeout(30):
+        for run_id in "abc":
+            reporter.submit({"id": run_id, "attempt": 1, "status": "succeeded"})
+            while run_id not in ["a", *done]:
+                await asyncio.sleep(0.001)
+    sending.cancel()
+    assert done == ["b", "c"]
+    assert len(reporter) == 1, "it is still sent"
+
+
 async def test_a_report_that_is_nested_too_deeply_holds_up_no_others(monkeypatch: pytest.MonkeyPatch):
     sent: dict[str, str] = {}
 
