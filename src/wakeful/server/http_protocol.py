@@ -57,6 +57,8 @@ class HttpProtocol(H11Protocol):
     _received = 0.0
     _stalled: float | None = None
     _closed: float | None = None
+    #: when the deadlines were checked last
+    _checked = 0.0
     _empty = True
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -64,7 +66,7 @@ class HttpProtocol(H11Protocol):
         super().connection_made(transport)
         # It would log the tokens of trigger URLs, if an app adds a handler to the logger of uvicorn.
         self.access_log = False
-        self._began = self._received = self.loop.time()
+        self._began = self._received = self._checked = self.loop.time()
         self.app = partial(self._respond, self.app)
 
     async def _respond(
@@ -127,8 +129,11 @@ class HttpProtocol(H11Protocol):
             elif now - self._closed > CLOSE_S:
                 self.transport.abort()
             return
-        if self._waits_for_us():
-            self._received = now  # the deadline starts when the client can continue
+        since, self._checked = self._checked, now
+        if self._waits_for_us():  # that time does not count against the client
+            self._received = now
+            if self._began is not None:
+                self._began = min(self._began + now - since, now)
         if self._stalled is not None and now - self._stalled > RESPONSE_S:
             log.debug("http.timeout", reason="response not read", client=self._address)
             self.transport.abort()

@@ -274,6 +274,26 @@ def test_a_process_that_cannot_be_restarted_at_once_ends_no_other(tmp_path: Path
     ]  # fmt: skip
 
 
+STOPPED_AT_ITS_START = """
+import os, signal, socket, time
+from wakeful.server.processes import supervisor
+from wakeful.server.service_manager import ServiceManager
+
+supervisor._STOP_S = 5.0
+os.register_at_fork(
+    after_in_parent=lambda: os.kill(os.getpid(), signal.SIGTERM), after_in_child=lambda: time.sleep(0.5)
+)
+listener = socket.create_server(("127.0.0.1", 0))
+run_child = lambda child: time.sleep(60)
+supervisor.Supervisor(1, listener, ServiceManager(None), run_child, print, status="").run()
+"""
+
+
+def test_a_process_that_has_just_been_forked_is_stopped_too(tmp_path: Path):
+    done = _script(tmp_path, STOPPED_AT_ITS_START)
+    assert done.returncode == 0, done.stderr
+
+
 def _script(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     """Run a program whose main thread is a supervisor."""
     (folder / "script.py").write_text(text)

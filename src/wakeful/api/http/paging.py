@@ -21,7 +21,8 @@ T = TypeVar("T")
 P = TypeVar("P", str, int)
 
 MAX_PAGE: Final = 500
-_LARGEST: Final = 2**63
+#: Databases add to a position, so it is far below their largest number.
+_LARGEST: Final = 2**53
 _CHECK: Final = 9  # bytes of the checksum
 
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description=f"The size of a page, up to {MAX_PAGE}.")]
@@ -48,8 +49,10 @@ def read_cursor(cursor: str, scope: Sequence[object], *kinds: type) -> list[str 
     try:
         raw = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
         check, content = raw[:_CHECK], raw[_CHECK:]
-        position: list[str | int] = json.loads(content)
-        if check == _check(content, scope) and [type(part) for part in position] == list(kinds):
+        position: object = json.loads(content)
+        if not isinstance(position, list) or [type(part) for part in position] != list(kinds):
+            position = []
+        if check == _check(content, scope) and position:
             valid = (
                 is_storable(part) if isinstance(part, str) else 0 <= part < _LARGEST for part in position
             )

@@ -36,6 +36,8 @@ _STOP_S: Final = 45.0
 _TICK_S: Final = 5.0
 #: A unix socket has a path of at most 107 bytes; the names in the directory need a few.
 _LONGEST_FOLDER: Final = 80
+#: The signals that stop the server.
+_STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 
 log = get_logger("wakeful.supervisor")
 
@@ -150,7 +152,8 @@ class Supervisor:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()  # otherwise both processes would write what is buffered
-        reading = writing = -1
+        pid = reading = writing = -1
+        signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)  # until the new process has its handlers
         try:
             reading, writing = os.pipe()
             pid = os.fork()
@@ -162,6 +165,9 @@ class Supervisor:
                 raise
             self._start_later(process, error)
             return
+        finally:
+            if pid != 0:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
         if pid == 0:
             os.close(reading)
             self._become(process.number, writing)
@@ -192,6 +198,7 @@ class Supervisor:
             for each in (signal.SIGCHLD, signal.SIGTERM):
                 signal.signal(each, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C: the supervisor sends SIGTERM
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
             self._selector.close()
             os.close(self._lifeline[1])
             for other in self._processes:

@@ -79,7 +79,7 @@ async def connected(url: str, tls: ssl.SSLContext | None = None) -> AsyncIterato
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set short deadlines with frequent checks."""
-    for name in ("HEADERS_S", "BODY_PART_S", "RESPONSE_S", "CLOSE_S"):
+    for name in ("HEADERS_S", "BODY_PART_S", "REQUEST_S", "RESPONSE_S", "CLOSE_S"):
         monkeypatch.setattr(http_protocol, name, 1.0)
     monkeypatch.setattr(acceptor, "_CHECK_S", 0.02)
     monkeypatch.setattr(acceptor, "_HANDSHAKE_S", 1.0)
@@ -165,26 +165,37 @@ async def test_a_request_with_two_lengths_is_refused_and_nothing_after_it_is_rea
 
 @on_one_store
 @pytest.mark.usefixtures("impatient")
-async def test_waiting_for_100_continue_does_not_count_against_the_client(
-    ask: ApiClient, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("expects", [True, False], ids=["100-continue", "a full buffer"])
+async def test_waiting_for_the_server_does_not_count_against_the_client(
+    ask: ApiClient, monkeypatch: pytest.MonkeyPatch, expects: bool
 ):
     """The app reads the body late: the server is slow here, not the client."""
     authenticate = ask.app.services.auth.keys.authenticate
 
+    called = asyncio.Event()
+
     async def slowly(*given: str | None) -> Principal:
         await asyncio.sleep(1.5)
+        called.set()
         return await authenticate(*given)
 
     monkeypatch.setattr(ask.app.services.auth.keys, "authenticate", slowly)
+    body = b'{"name": "job", "schedule": "@yearly"}' + b" " * 150_000
+    begin, end = (b"", body) if expects else (body[:-1], body[-1:])
+    expect = "expect: 100-continue\r\n" if expects else ""
     async with connected(ask.url) as client:
-        body = b'{"name": "job", "schedule": "@yearly"}'
         await client.send(
             f"POST {JOBS} HTTP/1.1\r\nhost: here\r\nauthorization: Bearer {ask.key}\r\n"
-            f"expect: 100-continue\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+            f"{expect}content-length: {len(body)}\r\n\r\n".encode()
+            + begin
         )
         async with asyncio.timeout(30):
-            assert (await client._reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 ")
-        await client.send(body)
+            if expects:
+                assert (await client._reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 ")
+            else:
+                await called.wait()
+        await asyncio.sleep(0.1)  # some checks of the deadlines
+        await client.send(end)
         assert await client.response() == 201
 
 

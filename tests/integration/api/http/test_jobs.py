@@ -252,13 +252,14 @@ async def test_a_forged_cursor_is_rejected_on_every_store(ask: ApiClient, monkey
         scopes.append(scope)
         return read_cursor(cursor, scope, *kinds)
 
-    for module in ("job_lists", "paging"):
+    for module in ("job_lists", "paging", "admin"):
         monkeypatch.setattr(f"wakeful.api.http.{module}.read_cursor", noted)
     sessions = "/agents/default/sessions"
-    forged: dict[str, list[list[str | int]]] = {
-        "/jobs": [["default", "a\x00"], ["\x00", "a"]],
-        "/runs": [["\x00"]],
+    forged: dict[str, list[Any]] = {
+        "/jobs": [["default", "a\x00"], ["\x00", "a"], {"default": 0, "a": 0}],
+        "/runs": [["\x00"], {"a": 0}],
         "/audit": [[2**63], [-1], [10**400]],
+        "/subscriptions": [[2**63 - 1, "a"]],
         sessions: [["\x00"]],
     }
     for path, places in forged.items():
