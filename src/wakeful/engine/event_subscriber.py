@@ -233,12 +233,12 @@ class EventSubscriber(Loop):
 
     async def _poll(self, source: EventSource, wanted: _Source) -> EventSource:
         page = read_poll(await self._request(wanted, POLL, {"cursor": source.position, "maxEvents": _PAGE}))
-        at = source.position or ""
+        at, started = source.position or "", False
         for number, event in enumerate(page.events):
             try:
                 if isinstance(event, InvalidArgument):
                     raise event
-                await self._receiver.start(source, event)
+                started = await self._receiver.start(source, event) or started
             except InvalidArgument as error:  # the events after it are not held up
                 why = f"an event of the server cannot be read: {error.message}"
                 await self._receiver.report(source, "event_gap", why, message_id=f"event {number} after {at}")
@@ -246,7 +246,8 @@ class EventSubscriber(Loop):
             why = "the server no longer has all events"
             await self._receiver.report(source, "event_gap", why, message_id=f"events after {at}")
         wait_ms = _POLL_MS if page.next_poll_ms is None else page.next_poll_ms
-        has_next = page.has_more and page.cursor != source.position
+        # A server may have more for ever of what starts nothing.
+        has_next = page.has_more and page.cursor != source.position and started
         due_ms = self.clock.now_ms() + (0 if has_next else min(max(wait_ms, _SHORTEST_MS), _LONGEST_MS))
         return source._replace(position=page.cursor, due_ms=due_ms, expires_ms=None)
 

@@ -235,6 +235,22 @@ async def test_a_server_that_answers_every_poll_with_nonsense_opens_one_incident
     )
 
 
+@pytest.mark.parametrize("events", [[], [7]], ids=["no event", "an event that cannot be read"])
+async def test_a_server_that_always_has_more_of_nothing_is_not_polled_at_once_again(
+    polling: World, events: list[object]
+):
+    polls: list[float] = []
+
+    def poll(**given: object) -> dict[str, Any]:
+        polls.append(time.monotonic())
+        return {"events": events, "hasMore": True, "nextPollMs": 0, "cursor": str(len(polls))}
+
+    polling.crm._poll = poll  # type: ignore[method-assign]
+    await polling.save()
+    await eventually(lambda: len(polls) > 2)
+    assert polls[2] - polls[1] > 0.9
+
+
 async def test_an_event_without_webhook_delivery_is_polled(world: World):
     world.crm.modes = {"poll"}
     await world.save()
