@@ -63,6 +63,7 @@ def setting_secrets(settings: Settings) -> list[str | None]:
         *(settings.secret_key or "").split(","),
         settings.admin_key,
         settings.jwt_secret,
+        settings.oidc_client_secret,
         settings.metrics_key,
         *settings.chat_keys.values(),
         *(server.key for server in settings.event_servers.values()),

@@ -89,12 +89,14 @@ def test_the_credentials_of_the_settings_are_masked_wherever_they_are():
         secret_key="first-secret,second-secret",
         jwt_secret="jwt-secret-value",
         metrics_key="metrics-secret",
+        oidc_client_secret="client-secret",
         channels={"ops": "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/#general"},
     )
     add_secrets(setting_secrets(settings))
 
     assert redact("x second-secret y") == "x *** y"
-    assert redact("jwt-secret-value, metrics-secret, s3cret-pass") == "***, ***, ***"
+    secrets = "jwt-secret-value, metrics-secret, s3cret-pass, client-secret"
+    assert redact(secrets) == "***, ***, ***, ***"
     assert redact("POST https://hooks.slack.com/T1/A1/TIiajkdnlazkcOXrIdevi7FQ") == (
         "POST https://hooks.slack.com/T1/A1/***"
     )

@@ -245,7 +245,7 @@ async def test_a_server_that_always_has_more_of_nothing_is_not_polled_at_once_ag
         polls.append(time.monotonic())
         return {"events": events, "hasMore": True, "nextPollMs": 0, "cursor": str(len(polls))}
 
-    polling.crm._poll = poll  # type: ignore[method-assign]
+    polling.crm._poll = poll  # type: ignore[method-assign, assignment]
     await polling.save()
     await eventually(lambda: len(polls) > 2)
     assert polls[2] - polls[1] > 0.9
