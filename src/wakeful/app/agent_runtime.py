@@ -53,6 +53,7 @@ class AgentRuntime:
         self._tasks: set[asyncio.Task[None]] = set()
         services.agents.instances.state_types = _StateTypes(self.classes)
         services.agents.classes.before_read = self._write
+        self._store.listen(self._on_topic)
 
     def register(self, cls: A) -> A:
         """Add a class to those of this process. While the app runs, it is written to the database at once."""
@@ -70,9 +71,9 @@ class AgentRuntime:
     async def start(self) -> None:
         """Write the classes to the database, and make them the target of their agents."""
         self._unwritten = list(self.classes)
+        self._writing = asyncio.Lock()  # an earlier start may have had another event loop
         await self._write()
         self._loop = asyncio.get_running_loop()
-        self._store.listen(self._on_topic)
 
     def loops(self) -> list[ScheduleSync]:
         """Return the loops of the engine that classes need."""

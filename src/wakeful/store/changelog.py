@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import ismethod
 from typing import Final, Literal, NamedTuple
 from uuid import UUID
+from weakref import WeakMethod
 
 from wakeful.logs import get_logger
 from wakeful.run.inbox import InboxKind
@@ -82,14 +84,26 @@ class ChangeRow(NamedTuple):
         return [ChangedJob(*item.split("\t", 3)) for item in self.items]
 
 
-def notify(listeners: Iterable[Callable[[str], None]], topics: Iterable[str]) -> None:
-    """Call the listeners with each topic. An error of one is logged: the transaction is committed."""
-    for topic in topics:
-        for listener in listeners:
-            try:
-                listener(topic)
-            except Exception:
-                log.exception("store.notification_failed", topic=topic)
+class Listeners:
+    """What is called with each topic that is published. A method is dropped with its object."""
+
+    def __init__(self) -> None:
+        self._found: list[Callable[[], Callable[[str], None] | None]] = []
+
+    def add(self, listener: Callable[[str], None]) -> None:
+        """Call this from now on."""
+        alive = [found for found in self._found if found() is not None]
+        self._found = [*alive, WeakMethod(listener) if ismethod(listener) else lambda: listener]
+
+    def notify(self, topics: Iterable[str]) -> None:
+        """Call each with each topic. An error of one is logged: the transaction is committed."""
+        for topic in topics:
+            for found in self._found:
+                try:
+                    if (listener := found()) is not None:
+                        listener(topic)
+                except Exception:
+                    log.exception("store.notification_failed", topic=topic)
 
 
 class TransactionEvents:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import typing
+import weakref
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -337,6 +338,16 @@ async def test_an_app_can_be_restarted(new_app: NewApp):
         await app.jobs.create("digest", schedule=SELDOM, target=Function("fine"))
     async with app:
         assert (await over(app, (await app.jobs.run("digest")).id)).state == "succeeded"
+
+
+@on_one_store
+async def test_a_restart_keeps_nothing_of_the_engine_before(new_app: NewApp):
+    app, engines = new_app(), []
+    for _ in range(3):
+        async with app:
+            engines.append(weakref.ref(app._running_engine))
+    gc.collect()
+    assert [engine() for engine in engines[:-1]] == [None, None]
 
 
 @on_one_store

@@ -120,6 +120,7 @@ class PullService:
         await self._hub.close()
         if self._returning:
             await asyncio.wait(self._returning, timeout=_IN_DOUBT_S)
+        self._closing = asyncio.Event()  # the scheduler may start again
 
     async def claim(
         self,

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 import asyncpg
 
 from wakeful.errors import DatabaseFault, InvalidArgument, Unavailable
+from wakeful.store.changelog import Listeners
 from wakeful.store.changelog import TransactionEvents as TransactionEvents
-from wakeful.store.changelog import notify
 from wakeful.store.migrations import load
 from wakeful.store.postgres.address import parse_address
 from wakeful.store.postgres.changelog import AuditHeads, OneStatement, publish
@@ -86,7 +86,7 @@ class Pool:
         self.newest_schema = 0
         #: whether migrations have left indexes for later
         self.has_pending_indexes = False
-        self._listeners: list[Callable[[str], None]] = []
+        self._listeners = Listeners()
         self._audit_heads = AuditHeads()
 
     async def open(self) -> None:
@@ -154,7 +154,7 @@ class Pool:
 
     def listen(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with each topic that is published."""
-        self._listeners.append(listener)
+        self._listeners.add(listener)
 
     def session(self, db: Db) -> SqlSession:
         """Return a session in the transaction of this connection."""
@@ -162,7 +162,7 @@ class Pool:
 
     def notify(self, topics: Sequence[str]) -> None:
         """Call the listeners of this process."""
-        notify(self._listeners, topics)
+        self._listeners.notify(topics)
 
     def is_ours(self, pid: int) -> bool:
         """Return whether this server process serves the pool."""

@@ -21,8 +21,8 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from wakeful.errors import Unavailable
 from wakeful.logs import get_logger
+from wakeful.store.changelog import Listeners
 from wakeful.store.changelog import TransactionEvents as TransactionEvents
-from wakeful.store.changelog import notify
 from wakeful.store.migrations import load
 from wakeful.store.sql.driver import Pending, SqlSession, TenantTurns, run_to_end
 from wakeful.store.sqlite.numbered_parameters import connection_class
@@ -140,7 +140,7 @@ class SqliteDriver:
         self._tenants = TenantTurns(_OF_TENANT), TenantTurns(_OF_TENANT)
         #: the newest schema that this code supports
         self.newest_schema = 0
-        self._listeners: list[Callable[[str], None]] = []
+        self._listeners = Listeners()
 
     async def open(self) -> None:
         """Connect, and migrate the schema."""
@@ -180,7 +180,7 @@ class SqliteDriver:
 
     def listen(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with each topic that this process publishes."""
-        self._listeners.append(listener)
+        self._listeners.add(listener)
 
     def session(self, db: sqlite3.Connection) -> SqlSession:
         """Return a session in the transaction of this connection."""
@@ -244,8 +244,8 @@ class SqliteDriver:
                 raise
             events.log_cancelled()
             topics = events.topics
-            if topics and self._listeners:
-                loop.call_soon_threadsafe(notify, self._listeners, topics)
+            if topics:
+                loop.call_soon_threadsafe(self._listeners.notify, topics)
             return result
 
         try:

@@ -139,6 +139,23 @@ async def test_a_claim_that_fails_gives_its_runs_back(app: Wakeful, method: str,
     await complete_all(app)
 
 
+async def test_a_claim_after_a_restart_gives_its_runs_back_although_the_database_fails(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("wakeful.service.runs.pull._RETURN_EVERY_S", 0.01)
+    app = new_app()
+    async with app:
+        await add_jobs(app)
+    async with app:
+        await start_runs(app)
+        pull: Any = app.services.runs.pull
+        pull.claims = FaultyPort(pull.claims).fail("prepare", after=True)
+        pull._store = FaultyPort(app.store).fail("release_claims")
+        with pytest.raises(Unavailable):
+            await claim_all(app)
+        await complete_all(app)
+
+
 async def test_a_claim_that_was_released_before_it_took_runs_gives_them_back(app: Wakeful):
     waiting = asyncio.create_task(claim_all(app, "a", wait_ms=60_000))
     await eventually(lambda: app.services.runs.pull._executors.last_seen_ms("default", "default", "cron"))
