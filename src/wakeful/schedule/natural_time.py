@@ -46,7 +46,14 @@ _TIME: Final = re.compile(
 )
 #: What a job that runs once says of its schedule.
 _ONCE: Final = re.compile(r"Once, at ([0-9]{4}-[0-9:. +-]+) \(([\w/+-]+)\)")
-_PART: Final = re.compile(r"(.*?) ?(?:in the )?\b(morning|afternoon|evening|night)s?")
+_PART: Final = re.compile(r"(.*?) ?(?:in the )?\b(morning|afternoon|evening|night)(s?)")
+#: The hours of each part of the day.
+_HOURS_OF: Final = {
+    "morning": range(12),
+    "afternoon": range(12, 19),
+    "evening": range(16, 24),
+    "night": (*range(6), *range(16, 24)),
+}
 #: Days or weeks that are counted: "every other day at 9", "every 2 weeks on monday at 9".
 _SPACED: Final = re.compile(
     r"every (?P<number>other|second|[0-9]{1,2}|two|three|four|five|six|ten) (?P<unit>day|week|[a-z]+day)s?"
@@ -191,12 +198,12 @@ def _spaced(match: re.Match[str], phrase: _Phrase) -> Document | None:
             return None
         example = f"every {number} {unit}s{f' on {given}' if given else ''} at 9:00"
         raise InvalidSchedule(f"'{phrase.text}' has no time of day; write one, such as '{example}'")
-    clocks = [_clock(one, None) for one in re.split(r" and (?:at )?", match["times"])]
+    clocks = _clocks(match["times"], None, phrase)
     of_week = _weekday_fields({(day + 1) % 7 for day in weekdays}).rpartition(" ")[2]
     fields = day_fields(unit, number, match["since"] or "1970-01-01", of_week)
-    if None in clocks or fields is None:
+    if clocks is None or fields is None:
         return None
-    clock = _minutes_and_hours([each for each in clocks if each is not None], phrase)
+    clock = _minutes_and_hours(clocks, phrase)
     return {"kind": "cron", "expr": f"{clock} {fields[0]} * {fields[1]}", "tz": phrase.tz}
 
 
@@ -241,14 +248,15 @@ def _time_of_day_schedule(rest: str, times: str, bare: bool, phrase: _Phrase) ->
     """Return the schedule of a time of day on some days; `bare`: a time alone, without an "at"."""
     part = None
     if (match := _PART.fullmatch(rest)) is not None:
-        rest, part = match[1], match[2]
-        rest = {"every": "every day", "this": "today", "in the": "", "": "every day"}.get(rest, rest)
+        rest, part, is_plural = match.groups()
+        rest = {"every": "every day", "this": "today"}.get(rest, rest)
+        if is_plural and _recurring(rest) is None:  # "mornings", "monday mornings"
+            rest = f"every {rest.removeprefix('on ') or 'day'}"
     if rest == "tonight":
         rest, part = "today", "night"
-    clocks = [_clock(one, part) for one in re.split(r" and (?:at )?", times)]
-    if None in clocks:
+    known = _clocks(times, part, phrase)
+    if known is None:
         return None
-    known = [clock for clock in clocks if clock is not None]
     days = _recurring(rest)
     if days is not None and days != "* * *" and any(clock.after_midnight for clock in known):
         # "Friday night at 12" is on Saturday; "Friday night at 2" can be the date of either day.
@@ -266,33 +274,42 @@ def _time_of_day_schedule(rest: str, times: str, bare: bool, phrase: _Phrase) ->
     return None if at is None else {"kind": "at", "at": at.isoformat(timespec="minutes"), "tz": phrase.tz}
 
 
-def _clock(words: str, part: str | None) -> _Clock | None:
-    match = _TIME.fullmatch(words)
-    if match is None:
-        return None
-    if match["name"]:
-        hour_named = {"noon": 12, "midday": 12, "midnight": 0}.get(match["name"])
-        part = match["part"] or match["night"] or part
-        if hour_named is None or (hour_named == 12 and part == "night"):
-            return None
-        return _Clock(hour_named, 0, True, hour_named == 0 and part == "night")
-    hour, minute, half = int(match["hour"]), int(match["minute"] or 0), match["half"]
+def _clocks(times: str, part: str | None, phrase: _Phrase) -> list[_Clock] | None:
+    """Return the times of day of "9am and 5pm"; None if one of them does not exist."""
+    matches = [_TIME.fullmatch(one) for one in re.split(r" and (?:at )?", times)]
+    found = [each for each in matches if each is not None]
+    halves = {
+        each["half"] in ("am", "pm")
+        for each in found
+        if each["hour"] and 1 <= int(each["hour"]) <= 12 and not (each["part"] or each["night"] or part)
+    }
+    if len(halves) > 1:  # "9 and 10pm" may mean 9pm
+        raise InvalidSchedule(
+            f"'{phrase.text}' says am or pm of some times only; write it for each, such as '9am and 5pm'"
+        )
+    clocks = [_clock(each, part) for each in found]
+    known = [clock for clock in clocks if clock is not None]
+    return known if len(known) == len(matches) else None
+
+
+def _clock(match: re.Match[str], part: str | None) -> _Clock | None:
     part = match["part"] or match["night"] or part
-    if half in ("am", "pm"):
-        if not 1 <= hour <= 12 or (half == "am" and part in ("afternoon", "evening")):
+    hour, minute, half = int(match["hour"] or 0), int(match["minute"] or 0), match["half"]
+    if match["name"]:
+        hour = {"noon": 12, "midday": 12, "midnight": 0}.get(match["name"], 24)
+    elif half in ("am", "pm"):
+        if not 1 <= hour <= 12:
             return None
         hour = hour % 12 + (12 if half == "pm" else 0)
-    elif part in ("afternoon", "evening"):
-        if hour == 0 or (hour == 12 and part == "evening"):
-            return None
-        hour += 12 if hour < 12 else 0
+    elif part in ("afternoon", "evening") and 0 < hour < 12:
+        hour += 12
     elif part == "night" and 6 <= hour <= 12:
         hour = (hour + 12) % 24
     elif part == "morning" and hour == 12:
         hour = 0
-    if hour > 23 or minute > 59 or (part == "morning" and hour >= 12):
+    if hour > 23 or minute > 59 or (part is not None and hour not in _HOURS_OF[part]):
         return None
-    sure = half is not None or match["minute"] is not None or part is not None
+    sure = match["name"] is not None or half is not None or match["minute"] is not None or part is not None
     return _Clock(hour, minute, sure, part == "night" and hour < 6)
 
 
@@ -416,7 +433,8 @@ def _moment(rest: str, clock: _Clock, phrase: _Phrase) -> datetime | None:
     if match is not None and (weekday := _weekday(match[2])) is not None:
         ahead = (weekday - today.weekday()) % 7
         at = datetime.combine(today + timedelta(days=ahead), of_day)
-        return at + timedelta(days=7) if ahead == 0 and (match[1] == "next" or at <= phrase.now) else at
+        is_over = at <= phrase.now and match[1] != "this"  # "this friday" is no other one
+        return at + timedelta(days=7) if ahead == 0 and (match[1] == "next" or is_over) else at
     return _calendar_day(rest, of_day, phrase)
 
 

@@ -37,6 +37,8 @@ _ZONE: Final = re.compile(r"\s(?:in )?(\(?)([A-Za-z][\w+-]*(?:/[A-Za-z][\w+-]*)*
 #: More words than a schedule has. Each may be looked up as a zone, three times.
 _MOST_WORDS: Final = 40
 _ZONE_WORDS: Final = frozenset({"UTC", "GMT"})
+#: What these words begin with gives them another meaning: "biweekly" is not "weekly" misspelled.
+_OTHER_RATE: Final = ("bi", "semi", "tri")
 
 #: The words of phrases, to correct misspelled ones.
 _VOCABULARY: Final = frozenset(
@@ -52,7 +54,7 @@ _VOCABULARY: Final = frozenset(
 
 def closest_word(word: str) -> str:
     """Return a word of phrases that resembles this one, a number in digits; else the word itself."""
-    if word in _VOCABULARY or word[0].isdigit():
+    if word in _VOCABULARY or word[0].isdigit() or word.startswith(_OTHER_RATE):
         return word
     if word in NUMBERS:
         return NUMBERS[word]

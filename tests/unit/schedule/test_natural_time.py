@@ -76,6 +76,10 @@ def test_a_time_relative_to_now(text: str, minutes: int):
         ("tomorrow at 12 in the afternoon", "2026-11-27T12:00"),
         ("tomorrow at 12", "2026-11-27T12:00"),
         ("this evening at 6:45", "2026-11-26T18:45"),
+        ("in the evening at 7", "2026-11-26T19:00"),
+        ("in the morning at 10", "2026-11-27T10:00"),
+        ("friday evening at 7", "2026-11-27T19:00"),
+        ("this thursday at 9", "2026-11-26T09:00"),  # over: the schedule's own reader refuses it
         ("at 17:00", "2026-11-26T17:00"),
         ("at 9", "2026-11-27T09:00"),  # today it is over
         ("5pm", "2026-11-26T17:00"),
@@ -110,6 +114,15 @@ def test_once_on_a_day(text: str, at: str):
         ("at 6 every day", "0 6 * * *"),
         ("every day at 9 and 17", "0 9,17 * * *"),
         ("every morning at 7", "0 7 * * *"),
+        ("mornings at 7", "0 7 * * *"),
+        ("monday mornings at 9", "0 9 * * 1"),
+        ("on friday evenings at 7", "0 19 * * 5"),
+        ("9 friday nights", "0 21 * * 5"),
+        ("friday nights at 12", "0 0 * * 6"),
+        ("weekday mornings at 9", "0 9 * * 1-5"),
+        ("tuesday and friday mornings at 9", "0 9 * * 2,5"),
+        ("every evening at 7 and 8pm", "0 19,20 * * *"),
+        ("every day at 9am and 17", "0 9,17 * * *"),
         ("every evening at 7", "0 19 * * *"),
         ("every night at 11", "0 23 * * *"),
         ("every night at 12", "0 0 * * *"),
@@ -200,6 +213,14 @@ def test_times_at_different_minutes_are_several_jobs():
 
 
 @pytest.mark.parametrize(
+    "text", ["every day at 9 and 10pm", "8am, 9 and 5pm every other day", "at 8 and 9pm"]
+)
+def test_times_of_which_only_some_say_am_or_pm_are_refused(text: str):
+    with pytest.raises(InvalidSchedule, match="write it for each, such as '9am and 5pm'"):
+        read(text)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         *("", "9", "0 9 * * 1-5", "*/5 * * * *", "@daily", "2027-03-01T09:00", "2027-03-01T09:00+01:00"),
@@ -213,6 +234,8 @@ def test_times_at_different_minutes_are_several_jobs():
         ),
         *("every evening at 0:00", "every evening at 12", "every night at noon", "every morning at 8pm"),
         *("friday night at 2", "tomorrow night at 3", "every friday night at 2", "every evening at 9am"),
+        *("friday evening at midnight", "tonight at 12pm", "friday evening at 1", "tomorrow morning at noon"),
+        *("tonight at 9am", "tomorrow mornings at 9", "next monday mornings at 9", "march 3 mornings at 9"),
         *("whenever it suits", "tonight at 2", "at 9 or so", "x" * 1000, "9999-12-31 at 12 at night"),
     ],
 )
@@ -293,6 +316,13 @@ def test_what_is_not_exact_is_refused_with_the_closest_form(text: str, message: 
     with pytest.raises(InvalidSchedule) as error:
         parse_schedule(text, now_ms=NOW_MS, default_tz=BERLIN)
     assert message in error.value.message
+
+
+@pytest.mark.parametrize("text", ["biweekly on monday at 9", "bi-weekly on monday at 9"])
+def test_another_rate_is_no_misspelled_one(text: str):
+    with pytest.raises(InvalidSchedule) as error:
+        parse_schedule(text, now_ms=NOW_MS)
+    assert "did you mean" not in error.value.message
 
 
 def test_words_with_another_zone_than_the_job_are_refused():
