@@ -259,7 +259,7 @@ async def _check(world: EventWorld, story: Story) -> None:
         ended = now is None or now.job_id != row.job_id or not now.is_active
         assert all(run.finished_ms is not None for run in runs)
         if row.event == TICK:
-            ids = [event_id(TICK, run.idempotency_key) for run in runs]
+            ids = [event_id(TICK, row.id, run.scheduled_ms) for run in runs]
         else:
             wanted = [
                 fact.to_event().id

@@ -22,18 +22,21 @@ from wakeful.signal.event_catalog import EVENTS, job_name, passes
 from wakeful.signal.mcp_events import subscription_id
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow, RunFilter, RunView
-from wakeful.store.sql.subscriptions import EventPosition, SubscriptionRow
+from wakeful.store.sql.subscriptions import EventPosition, EventsMoved, SubscriptionRow
 from wakeful.values import ids
 from wakeful.values.ids import new_id
 from wakeful.values.json_value import Json, compact
 
 
-async def _subscribe(store: Store, event: str, arguments: str, number: int) -> SubscriptionRow:
+async def _subscribe(
+    store: Store, event: str, arguments: str, number: int, position: int | None = None
+) -> SubscriptionRow:
     url = f"https://a.example/{number}"
     identity = subscription_id("key:1", url, event, {})
     job = asleep(job_name(identity))._replace(timing=None)
-    row = SubscriptionRow(identity, "default", "default", "key:1", event, arguments, url, job.id, 0, NOW, NOW)
-    return await store.subscribe(row, job, lambda written: [])
+    owner = "default", "default", "key:1"
+    row = SubscriptionRow(identity, *owner, event, arguments, url, job.id, position or 0, NOW, NOW)
+    return await store.subscribe(row, job, lambda written: [], runs=None if position is None else [])
 
 
 async def _delivered(store: Store, row: SubscriptionRow) -> list[dict[str, str]]:
@@ -121,6 +124,30 @@ async def test_events_are_fed_once_and_in_order_by_replicas_that_stop(
         events = await _delivered(store, row)
         found = [event["data"]["runId"] for event in events]  # type: ignore[index]
         assert found == expected[row.id][: len(found)]
+
+
+async def test_a_subscription_begins_at_a_position_that_no_replica_is_past(
+    store: Store, clock: FalseClock
+) -> None:
+    job = asleep("one")
+    await store.create_jobs([job])
+    early = await _subscribe(store, "run.finished", "{}", 1)
+    begin = await store.last_change()
+    run = held(asked(job, clock.ms, id=new_id(clock.ms)))
+    await store.add_runs([run])
+    await store.finish("w1", [ended(run, "succeeded")], alone)
+    feeder = _Feeder(store, 0)
+    await feeder.read(10)
+    late = await _subscribe(store, "run.finished", "{}", 2, begin)
+    await feeder.write()  # it was read without the new subscription
+    assert await _delivered(store, early) == []
+    await feeder.read(10)
+    await feeder.write()
+    for row in (early, late):
+        assert [event["data"]["runId"] for event in await _delivered(store, row)] == [run.id]  # type: ignore[index]
+    with pytest.raises(EventsMoved):
+        await _subscribe(store, "run.finished", "{}", 3, begin)
+    assert (await _subscribe(store, "run.finished", "{}", 3)).position >= begin
 
 
 async def test_a_paused_subscription_gets_no_events_of_that_time(store: Store, clock: FalseClock) -> None:

@@ -151,20 +151,21 @@ def deliveries(fact: Fact, subscribers: Subscribers, now_ms: int, at_ms: int) ->
         return []
     event = fact.to_event()
     payload = compact(event.to_json())
-    found: list[tuple[str, NewRun]] = []
-    for row in rows:
-        run = manual_run(
-            job_id=row.job_id,
-            workspace=row.workspace,
-            agent=row.agent,
-            job_name=job_name(row.id),
-            lane=_LANE,
-            trigger="event",
-            now_ms=now_ms,
-            scheduled_ms=at_ms,
-            serial=True,
-            payload=payload,
-        )
-        key = hashlib.sha256(f"{row.id}:{event.id}".encode()).hexdigest()
-        found.append((row.id, run._replace(idempotency_key=key)))
-    return found
+    return [(row.id, new_delivery(row, event.id, payload, now_ms, at_ms)) for row in rows]
+
+
+def new_delivery(row: SubscriptionRow, key: str, payload: str, now_ms: int, at_ms: int) -> NewRun:
+    """Return the run that delivers a message. `key` is the same in each attempt to make it."""
+    run = manual_run(
+        job_id=row.job_id,
+        workspace=row.workspace,
+        agent=row.agent,
+        job_name=job_name(row.id),
+        lane=_LANE,
+        trigger="event",
+        now_ms=now_ms,
+        scheduled_ms=at_ms,
+        serial=True,
+        payload=payload,
+    )
+    return run._replace(idempotency_key=hashlib.sha256(f"{row.id}:{key}".encode()).hexdigest())

@@ -25,18 +25,16 @@ from wakeful.launch.address_guard import AddressRefused
 from wakeful.launch.http.messages import HttpError
 from wakeful.launch.port import Launch
 from wakeful.launch.secrets import standard_signature
+from wakeful.launch.tick_events import TickCursor, tick_event
 from wakeful.launch.webhook import WebhookLauncher, parse_url, traceparent
 from wakeful.launch.webhook_response import read_text
 from wakeful.run.outcome import Failed, Outcome
-from wakeful.signal.event_catalog import TICK
 from wakeful.signal.mcp_events import (
     MAX_MESSAGE,
     SUBSCRIPTION_HEADER,
     McpEvent,
-    event_id,
     verification_json,
 )
-from wakeful.values.instants import iso_utc
 from wakeful.values.json_value import Json, compact
 from wakeful.values.stored_text import is_storable
 
@@ -124,7 +122,7 @@ class EventLauncher(WebhookLauncher):
         url = await self.find_url(subscription)
         if url is None:
             return Failed("its subscription has ended", permanent=True, reason="subscription_ended")
-        event = run.payload_text if _is_event(run.payload) else compact(tick_event(run).to_json())
+        event = run.payload_text if _is_event(run.payload) else compact(_tick(run).to_json())
         launch = run.with_target({"kind": "webhook", "url": url, "subscription": subscription}, event)
         outcome = await super().start(launch)
         if isinstance(outcome, Failed) and outcome.reason == "gone":
@@ -156,21 +154,14 @@ class EventLauncher(WebhookLauncher):
         }
 
 
-def tick_event(run: Launch) -> McpEvent:
-    """Return the event of a tick. It is equal in each attempt: it depends only on the job and the tick."""
-    at_ms, next_ms, number = run.scheduled_ms, None, 1
+def _tick(run: Launch) -> McpEvent:
+    ticks = None
     if run.timing is not None and run.anchor_ms is not None:
         ticks = timing_from_text(run.timing).ticks(run.anchor_ms)
-        since = run.target.get("sinceMs")
-        next_ms = ticks.next(at_ms)
-        number = ticks.count(since - 1, at_ms) if isinstance(since, int) else 1
-    data: dict[str, Json] = {
-        "scheduledAt": iso_utc(at_ms),
-        "number": number,
-        "nextAt": None if next_ms is None else iso_utc(next_ms),
-        "message": run.message,
-    }
-    return McpEvent(event_id(TICK, run.idempotency_key), TICK, iso_utc(at_ms), data)
+    since = run.target.get("sinceMs")
+    since_ms = since if isinstance(since, int) else run.scheduled_ms
+    cursor = TickCursor(since_ms, run.scheduled_ms)
+    return tick_event(str(run.target.get("subscription")), ticks, cursor, run.message)
 
 
 def _is_event(payload: Json) -> bool:

@@ -18,6 +18,8 @@ from wakeful.values.stored_text import UNSTORABLE, is_storable
 
 #: The event of a schedule.
 TICK: Final = "schedule.tick"
+#: How events are delivered.
+DELIVERY: Final = ("webhook", "poll")
 #: The most bytes of the arguments of a subscription.
 MAX_ARGUMENTS: Final = 16 * 1024
 
@@ -36,14 +38,13 @@ class EventDefinition(NamedTuple):
     #: JSON schemas of the fields of the payload
     payload: Mapping[str, Json]
     required: tuple[str, ...] = ()
-    delivery: tuple[str, ...] = ("webhook",)
 
     def to_json(self) -> dict[str, Json]:
         """Return the definition as `events/list` returns it."""
         return {
             "name": self.name,
             "description": self.description,
-            "delivery": [*self.delivery],
+            "delivery": [*DELIVERY],
             "inputSchema": {
                 "type": "object",
                 "properties": dict(self.arguments),
@@ -72,7 +73,7 @@ def _changed(
         key: {**_TEXT, "description": text} for key, text in {**about, **(filters or {})}.items()
     }
     fields: dict[str, Json] = {field: {} for field in payload}
-    return EventDefinition(name, description, arguments, fields, delivery=("webhook", "poll"))
+    return EventDefinition(name, description, arguments, fields)
 
 
 EVENTS: Final[Mapping[str, EventDefinition]] = {

@@ -32,9 +32,10 @@ MAX_POLLED: Final = 1_000
 #: The code of the error of a callback that cannot be verified, and the one of an event that does not exist.
 CALLBACK_ERROR: Final = -32015
 NOT_FOUND: Final = -32011
-#: The codes for a caller without the right, for a mode that an event does not have, and of JSON-RPC for a
-#: method that does not exist.
+#: The codes for a caller without the right, for a limit that is reached, for a mode that an event does not
+#: have, and of JSON-RPC for a method that does not exist.
 FORBIDDEN: Final = -32012
+EXHAUSTED: Final = -32013
 UNSUPPORTED: Final = -32014
 NO_METHOD: Final = -32601
 

@@ -16,13 +16,15 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, RequestParams
 from wakeful.api.mcp.server import Context
 from wakeful.errors import NotFound, PermissionDenied, ResourceExhausted, WakefulError
 from wakeful.launch.event_callback import CallbackRefused
-from wakeful.service.agents.subscriptions import SubscriptionRequest, Subscriptions, read_cursor
+from wakeful.service.agents.subscriptions import TTL_MS, SubscriptionRequest, Subscriptions
 from wakeful.service.auth.access import Principal
 from wakeful.service.row_codec import instant
-from wakeful.signal.event_catalog import EVENTS, TICK
+from wakeful.signal.event_catalog import EVENTS
 from wakeful.signal.mcp_events import (
     CALLBACK_ERROR,
     CAPABILITY,
+    EXHAUSTED,
+    FORBIDDEN,
     LIST,
     NOT_FOUND,
     POLL,
@@ -31,11 +33,7 @@ from wakeful.signal.mcp_events import (
 )
 from wakeful.values.json_value import Json
 
-#: How long a client waits until its next poll.
-_NEXT_POLL_MS: Final = 5_000
-_DISCOVER: Final = "server/discover"
-_FORBIDDEN: Final = -32012
-_EXHAUSTED: Final = -32013
+_CAPABILITIES: Final = ("server/discover", "initialize")
 
 Answer = dict[str, Json]
 
@@ -58,14 +56,15 @@ def add_events(server: Server[Any], caller_of: Callable[[Context], EventCaller])
 
     async def subscribe(ctx: Context, params: RequestParams) -> Answer:
         caller, request = caller_of(ctx), _request(ctx)
-        row = await caller.subscriptions.subscribe(caller.principal, caller.workspace, caller.agent, request)
-        answer: Answer = {"id": row.id, "refreshBefore": instant(row.expires_ms)}
-        if row.event == TICK:
-            return {**answer, "cursor": None, "truncated": False}
-        # A subscription begins at its position; a refreshed one has lost nothing since.
-        cursor, is_new = request.cursor, row.created_ms == row.refreshed_ms
-        lost = is_new and cursor is not None and read_cursor(cursor) < row.position
-        return {**answer, "cursor": str(row.position) if is_new else cast(Json, cursor), "truncated": lost}
+        found = await caller.subscriptions.subscribe(
+            caller.principal, caller.workspace, caller.agent, request
+        )
+        return {
+            "id": found.row.id,
+            "refreshBefore": instant(found.row.expires_ms),
+            "cursor": found.cursor,
+            "truncated": found.truncated,
+        }
 
     async def unsubscribe(ctx: Context, params: RequestParams) -> Answer:
         caller, request = caller_of(ctx), _request(ctx)
@@ -80,7 +79,7 @@ def add_events(server: Server[Any], caller_of: Callable[[Context], EventCaller])
             "cursor": found.cursor,
             "truncated": found.truncated,
             "hasMore": found.more,
-            "nextPollMs": _NEXT_POLL_MS,
+            "nextPollMs": found.next_poll_ms,
         }
 
     for method, handler in (
@@ -96,15 +95,23 @@ def add_events(server: Server[Any], caller_of: Callable[[Context], EventCaller])
 async def _advertise(ctx: Context, call_next: CallNext) -> Any:
     """Add the capability: the library returns only those that it knows."""
     result = await call_next(ctx)
-    if ctx.method == _DISCOVER and isinstance(result, dict) and isinstance(result.get("capabilities"), dict):
-        result["capabilities"][CAPABILITY] = {}
+    found = result.get("capabilities") if ctx.method in _CAPABILITIES and isinstance(result, dict) else None
+    if isinstance(found, dict):
+        found[CAPABILITY] = {}
     return result
 
 
 def _request(ctx: Context) -> SubscriptionRequest:
     params = cast(Mapping[str, object], ctx.params or {})
-    names = "name", "arguments", "delivery", "ttlMs", "cursor", "maxAgeMs", "maxEvents"
-    return SubscriptionRequest(*map(params.get, names))
+    return SubscriptionRequest(
+        params.get("name"),
+        params.get("arguments"),
+        params.get("delivery"),
+        params.get("ttlMs", TTL_MS),  # null: no end
+        params.get("cursor"),
+        params.get("maxAgeMs"),
+        params.get("maxEvents"),
+    )
 
 
 def _with_errors(
@@ -127,7 +134,7 @@ def _code(error: WakefulError) -> int:
     if isinstance(error, NotFound):
         return NOT_FOUND
     if isinstance(error, PermissionDenied):
-        return _FORBIDDEN
+        return FORBIDDEN
     if isinstance(error, ResourceExhausted):
-        return _EXHAUSTED
+        return EXHAUSTED
     return INVALID_PARAMS if error.code in ("invalid-argument", "failed-precondition") else INTERNAL_ERROR

@@ -7,19 +7,31 @@ ended, refused by its callback, or expires; it never outlives the key that made 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from wakeful.document import read_definition
-from wakeful.engine.event_facts import first_rows, read_facts
-from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
+from wakeful.engine.event_facts import Fact, first_rows, read_facts
+from wakeful.engine.event_feeder import new_delivery
+from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
 from wakeful.job.job import Definition, JobRecord, Work, check_slug, choose_anchor
 from wakeful.job.policy import DAY_MS, Backoff, Policy
 from wakeful.job.self_scheduling import check_outside
 from wakeful.launch.event_callback import KIND, EventLauncher
 from wakeful.launch.secrets import Keyring, read_secret
+from wakeful.launch.tick_events import (
+    KEPT_MS,
+    TickCursor,
+    read_tick_cursor,
+    replay_from,
+    skip_old,
+    tick_event,
+)
 from wakeful.run.planning import begin
+from wakeful.run.run import NewRun
+from wakeful.schedule.ticks import Ticks
 from wakeful.service.auth.access import Action, Principal, check_person
 from wakeful.service.auth.accounts import Accounts, JobContext
 from wakeful.service.auth.agent_policy import AgentTargetPolicy
@@ -30,7 +42,8 @@ from wakeful.store.internal_jobs import WORKSPACE_AGENT
 from wakeful.store.port import Store
 from wakeful.store.quotas import Allowance
 from wakeful.store.row_mapping import job_to_row
-from wakeful.store.sql.subscriptions import SubscriptionRow
+from wakeful.store.sql.people import SIGN_IN_LASTS_MS
+from wakeful.store.sql.subscriptions import EventsMoved, SubscriptionRow
 from wakeful.values.bounded_cache import MB, BoundedCache, text_size
 from wakeful.values.ids import new_id
 from wakeful.values.json_value import Json, compact, whole_number
@@ -42,17 +55,26 @@ _POLICY: Final = Policy(
     overlap="queue",
     max_queued=10_000,
     catchup="fire_immediately",
-    catchup_window_ms=7 * DAY_MS,
+    catchup_window_ms=KEPT_MS,
     max_attempts=30,
     backoff=Backoff(2_000, 900_000),
 )
-#: The longest time until a subscription expires that has a time to live.
+#: How long a subscription lasts that names no time to live, and the longest time to live. Nobody says that a
+#: token of an issuer was revoked, so what it subscribed to lasts no longer than the session of a person.
+TTL_MS: Final = 30 * DAY_MS
 _MAX_TTL_MS: Final = 366 * DAY_MS
+_TOKEN: Final = "jwt:"
 #: How many events a poll returns, by default and at most, and how many pages of the changelog it reads.
 _POLLED: Final = 50
 _MOST_POLLED: Final = 500
 _ROWS: Final = 50
 _PAGES: Final = 10
+_NEXT_POLL_MS: Final = 5_000
+_LONGEST_POLL_MS: Final = 60_000
+#: How many changes before now a new subscription with a cursor looks at, and how many events it gets of them.
+_MOST_CHANGES: Final = 10_000
+_MOST_REPLAYED: Final = 1_000
+_TRIES: Final = 5
 _DELIVERY: Final = frozenset({"mode", "url", "secret"})
 
 
@@ -62,11 +84,22 @@ class SubscriptionRequest(NamedTuple):
     name: object
     arguments: object
     delivery: object
-    ttl_ms: object = None
-    #: where to begin, the age of the oldest event and how many events to return, of a poll
+    #: None: no end
+    ttl_ms: object = TTL_MS
+    #: where to begin, the age of the oldest event and, of a poll, how many events to return
     cursor: object = None
     max_age_ms: object = None
     max_events: object = None
+
+
+class Subscribed(NamedTuple):
+    """A subscription that was made or refreshed."""
+
+    row: SubscriptionRow
+    #: a client that stores it loses nothing
+    cursor: str
+    #: whether events after the cursor of the request are lost
+    truncated: bool
 
 
 class PolledEvents(NamedTuple):
@@ -77,6 +110,15 @@ class PolledEvents(NamedTuple):
     #: whether events between the two cursors were left out
     truncated: bool
     more: bool
+    next_poll_ms: int = _NEXT_POLL_MS
+
+
+class _Backlog(NamedTuple):
+    """The stored events between a cursor and a position."""
+
+    position: int
+    facts: Sequence[Fact]
+    truncated: bool
 
 
 class Subscriptions:
@@ -104,8 +146,11 @@ class Subscriptions:
 
     async def subscribe(
         self, principal: Principal, workspace: str, agent: str | None, request: SubscriptionRequest
-    ) -> SubscriptionRow:
-        """Subscribe to an event, or refresh the same subscription. Its callback is verified first."""
+    ) -> Subscribed:
+        """Subscribe to an event, or refresh the same subscription. Its callback is verified first.
+
+        A new one gets the events after the cursor that are still stored.
+        """
         event = find_event(request.name)
         arguments = check_arguments(event, request.arguments)
         scope, agent = agent or principal.agent, agent or principal.agent or WORKSPACE_AGENT
@@ -115,17 +160,29 @@ class Subscriptions:
         url, secret = self._read_delivery(event, request.delivery)
         identity = subscription_id(_owner(principal, workspace, agent), url, event.name, arguments)
 
-        def prepare(context: JobContext) -> JobRecord:
+        def prepare(context: JobContext) -> tuple[JobRecord, TickCursor, bool]:
             self._check_agent(principal, context, event)
             self._target_policy.check(principal, Work(target={"kind": "webhook", "url": url}), context)
             now_ms = self._store.clock.now_ms()
-            return subscription_job(context, identity, event, arguments, now_ms, principal)
+            first, truncated = TickCursor(now_ms, now_ms), False
+            if event.name == TICK and request.cursor is not None:
+                first = read_tick_cursor(request.cursor, now_ms)
+                ticks = _ticks(_tick_definition(arguments, first.since_ms, context), first.since_ms)
+                oldest_ms = max(now_ms - KEPT_MS, self._oldest_ms(request))
+                first, truncated = replay_from(ticks, first, oldest_ms, now_ms)
+            job = subscription_job(context, identity, event, arguments, now_ms, principal, first)
+            return job, first, truncated
 
-        async def write(context: JobContext) -> SubscriptionRow:
-            job = prepare(context)  # the agent may have changed while the callback was verified
+        async def write(context: JobContext) -> Subscribed:
+            job, first, truncated = prepare(context)  # the agent may have changed meanwhile
+            now_ms, backlog = job.created_ms, None
+            old = await self._store.subscription(identity)
+            if event.name != TICK and request.cursor is not None and (old is None or not old.is_active):
+                backlog = await self._backlog(workspace, event, filters, request)
             row = SubscriptionRow(
                 identity, workspace, agent, principal.actor, event.name, compact(filters, sort=True), url,
-                job.id, 0, job.created_ms, job.created_ms, _expiry_ms(request.ttl_ms, job.created_ms),
+                job.id, backlog.position if backlog else 0, now_ms, now_ms,
+                _expiry_ms(principal, request.ttl_ms, now_ms),
             )  # fmt: skip
 
             def entries(written: SubscriptionRow) -> list[AuditEntry]:
@@ -133,14 +190,69 @@ class Subscriptions:
                 return [_entry(principal, written, action)]
 
             sealed = self._keyring.seal(secret)
-            return await self._store.subscribe(
-                row, job_to_row(job, sealed), entries, self._allowance, context.inherited
+            runs = None if backlog is None else _replayed(row, backlog.facts, now_ms)
+            written = await self._store.subscribe(
+                row, job_to_row(job, sealed), entries, self._allowance, context.inherited, runs
             )
+            cursor = str(first)
+            if event.name != TICK:
+                truncated = backlog.truncated if backlog else request.cursor is not None
+                cursor = str(backlog.facts[0].seq - 1 if backlog and backlog.facts else written.position)
+            if written.job_id != job.id:  # it goes on where it is
+                return Subscribed(written, str(request.cursor or cursor), False)
+            return Subscribed(written, cursor, truncated)
 
         prepare(await self._accounts.context(workspace, agent))
         assert self._launcher is not None
         await self._launcher.verify_callback(url, secret, identity)
-        return await self._accounts.with_context(workspace, agent, write)
+        for _ in range(_TRIES):
+            try:
+                return await self._accounts.with_context(workspace, agent, write)
+            except EventsMoved:
+                continue
+        raise Unavailable("there are too many events at the moment; subscribe again")
+
+    async def _backlog(
+        self,
+        workspace: str,
+        event: EventDefinition,
+        filters: Mapping[str, Json],
+        request: SubscriptionRequest,
+    ) -> _Backlog:
+        cursor, last = read_cursor(request.cursor), await self._store.last_change()
+        if cursor > last:  # of another database
+            return _Backlog(last, (), True)
+        begin, oldest_ms = max(cursor, last - _MOST_CHANGES), self._oldest_ms(request)
+        found: deque[Fact] = deque(maxlen=_MOST_REPLAYED)
+        truncated = begin > cursor
+        async for is_lost, facts, end in self._pages(event.name, begin, last):
+            truncated, last = truncated or is_lost, max(last, end)
+            for fact in facts:
+                if fact.workspace == workspace and passes(filters, fact.data):
+                    truncated = truncated or fact.at_ms < oldest_ms or len(found) == _MOST_REPLAYED
+                    found += [fact] if fact.at_ms >= oldest_ms else []
+        return _Backlog(last, found, truncated)
+
+    async def _pages(
+        self, event: str, after: int, until: int
+    ) -> AsyncIterator[tuple[bool, Sequence[Fact], int]]:
+        """Yield the stored events between two positions, a page at a time.
+
+        A page is whether changes before it are gone, its events, and the position after it.
+        """
+        while after < until:
+            rows = await self._store.changes(after, _ROWS, finished_only=True)
+            if not rows:
+                return
+            is_lost, rows = rows[0].first > after + 1, [*first_rows(rows, (event,))]
+            facts = await read_facts(self._store, rows, after, (event,))
+            after = rows[-1].last
+            yield is_lost, facts, after
+
+    def _oldest_ms(self, request: SubscriptionRequest) -> int:
+        """Return the time of the oldest event that the request asks for."""
+        max_age_ms = _number("maxAgeMs", request.max_age_ms)
+        return 0 if max_age_ms is None else self._store.clock.now_ms() - max_age_ms
 
     async def list(
         self,
@@ -172,39 +284,58 @@ class Subscriptions:
     async def poll(
         self, principal: Principal, workspace: str, agent: str | None, request: SubscriptionRequest
     ) -> PolledEvents:
-        """Return the events after a cursor, which is the position in the changelog; None: from now on."""
+        """Return the events after a cursor; None: from now on. Nothing is stored for who polls."""
         event = find_event(request.name)
         arguments = check_arguments(event, request.arguments)
-        if "poll" not in event.delivery:
-            raise InvalidArgument(f"{event.name} is delivered by 'webhook' only; subscribe to it")
         scope = agent or principal.agent
         await self._accounts.authorize(principal, "read", workspace, scope)
-        filters = await self.filters(principal, workspace, scope, event, arguments)
         most = min(_number("maxEvents", request.max_events) or _POLLED, _MOST_POLLED)
-        max_age_ms = _number("maxAgeMs", request.max_age_ms)
+        oldest_ms = self._oldest_ms(request)
+        if event.name == TICK:
+            context = await self._accounts.context(workspace, scope or WORKSPACE_AGENT)
+            return self._poll_ticks(context, arguments, request.cursor, oldest_ms, most)
+        filters = await self.filters(principal, workspace, scope, event, arguments)
         last = await self._store.last_change()
         position = last if request.cursor is None else read_cursor(request.cursor)
         if position > last:  # of another database
             return PolledEvents((), str(last), True, False)
-        oldest_ms = 0 if max_age_ms is None else self._store.clock.now_ms() - max_age_ms
         found: list[McpEvent] = []
         truncated, pages = False, 0
-        while position < last and len(found) < most and pages < _PAGES:
-            rows = await self._store.changes(position, _ROWS, finished_only=True)
-            if not rows:
-                break
-            truncated, pages = truncated or rows[0].first > position + 1, pages + 1
-            rows = [*first_rows(rows, (event.name,))]
-            for fact in await read_facts(self._store, rows, position, (event.name,)):
+        async for is_lost, facts, end in self._pages(event.name, position, last):
+            truncated, pages = truncated or is_lost, pages + 1
+            for fact in facts:
                 if len(found) >= most and fact.seq > position:
                     break
-                if (fact.workspace, fact.name) == (workspace, event.name) and passes(filters, fact.data):
+                if fact.workspace == workspace and passes(filters, fact.data):
                     truncated = truncated or fact.at_ms < oldest_ms
                     found += [fact.to_event()] if fact.at_ms >= oldest_ms else []
                     position = fact.seq
             else:
-                position = rows[-1].last
+                position = end
+            if len(found) >= most or pages >= _PAGES:
+                break
         return PolledEvents(found, str(position), truncated, position < last)
+
+    def _poll_ticks(
+        self, context: JobContext, arguments: Mapping[str, Json], cursor: object, oldest_ms: int, most: int
+    ) -> PolledEvents:
+        """Return the ticks of a schedule after a cursor. They follow from it and the time."""
+        now_ms = self._store.clock.now_ms()
+        at = read_tick_cursor(cursor, now_ms)
+        definition = _tick_definition(arguments, at.since_ms, context)
+        ticks, message = _ticks(definition, at.since_ms), definition.work.message
+        at, truncated = skip_old(ticks, at, max(oldest_ms, now_ms - KEPT_MS))
+        source, found = compact([at.since_ms, dict(arguments)], sort=True), list[McpEvent]()
+        number, next_ms = ticks.count(at.since_ms, at.at_ms), ticks.next(at.at_ms)
+        while next_ms is not None and next_ms <= now_ms and len(found) < most:
+            at, number = at._replace(at_ms=next_ms), number + 1
+            found.append(tick_event(source, ticks, at, message, number))
+            next_ms = ticks.next(next_ms)
+        if next_ms is not None and next_ms <= now_ms:
+            return PolledEvents(found, str(at), truncated, True)
+        wait_ms = _LONGEST_POLL_MS if next_ms is None else next_ms - now_ms
+        wait_ms = min(max(wait_ms, 1_000), _LONGEST_POLL_MS)
+        return PolledEvents(found, str(at._replace(at_ms=now_ms)), truncated, False, wait_ms)
 
     async def filters(
         self,
@@ -316,9 +447,31 @@ def _entry(principal: Principal, row: SubscriptionRow, action: str) -> AuditEntr
     return principal.entry(row.workspace, action, f"{row.agent}/{row.id}", compact({"event": row.event}))
 
 
-def _expiry_ms(ttl: object, now_ms: int) -> int | None:
+def _expiry_ms(principal: Principal, ttl: object, now_ms: int) -> int | None:
     ttl_ms = _number("ttlMs", ttl)
+    if principal.actor.startswith(_TOKEN):
+        return now_ms + min(ttl_ms or SIGN_IN_LASTS_MS, SIGN_IN_LASTS_MS)
     return None if ttl_ms is None else now_ms + min(ttl_ms, _MAX_TTL_MS)
+
+
+def _replayed(row: SubscriptionRow, facts: Sequence[Fact], now_ms: int) -> list[NewRun]:
+    """Return the runs of stored events, in their order also if clocks differed."""
+    runs: list[NewRun] = []
+    at_ms = 0
+    for fact in facts:
+        at_ms, event = max(at_ms, fact.at_ms), fact.to_event()
+        runs.append(new_delivery(row, event.id, compact(event.to_json()), now_ms, at_ms))
+    return runs
+
+
+def _tick_definition(arguments: Mapping[str, Json], since_ms: int, context: JobContext) -> Definition:
+    """Return the schedule and the message; words such as 'in 20m' count from when it began."""
+    return read_definition({"name": "ticks", **arguments}, now_ms=since_ms, defaults=context.defaults)
+
+
+def _ticks(definition: Definition, since_ms: int) -> Ticks:
+    assert definition.timing is not None, "the argument is required"
+    return definition.timing.ticks(choose_anchor(definition, since_ms))
 
 
 def subscription_job(
@@ -328,21 +481,25 @@ def subscription_job(
     arguments: Mapping[str, Json],
     now_ms: int,
     principal: Principal,
+    first: TickCursor | None = None,
 ) -> JobRecord:
-    """Return the job that delivers the events of a subscription: for time, with its schedule."""
+    """Return the job that delivers the events of a subscription: for time, with its schedule.
+
+    Ticks are counted and sent from `first` on; None: from now on.
+    """
     if not context.active:
         raise FailedPrecondition(f"agent '{context.agent}' is not active; activate it to subscribe")
-    target: dict[str, Json] = {"kind": KIND, "subscription": identity, "sinceMs": now_ms}
+    first = first or TickCursor(now_ms, now_ms)
+    target: dict[str, Json] = {"kind": KIND, "subscription": identity, "sinceMs": first.since_ms}
     about = f"Delivers the event {event.name} to a subscriber."
     definition = Definition(job_name(identity), None, _POLICY, Work(target), None, about, LABELS)
     if event.name == TICK:
-        document = {"name": definition.name, **arguments}
-        read = read_definition(document, now_ms=now_ms, defaults=context.defaults)
+        read = _tick_definition(arguments, first.since_ms, context)
         work = replace(definition.work, message=read.work.message)
         definition = replace(definition, timing=read.timing, work=work)
-    anchor_ms = choose_anchor(definition, now_ms)
+    anchor_ms = choose_anchor(definition, first.since_ms)
     job_id = new_id(now_ms)
-    next_ms, wake_ms = begin(job_id, definition, anchor_ms, now_ms)
+    next_ms, wake_ms = begin(job_id, definition, anchor_ms, first.at_ms)
     return JobRecord(
         id=job_id,
         workspace=context.workspace,

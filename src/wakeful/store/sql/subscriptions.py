@@ -93,8 +93,11 @@ FULL: Final = Texts(
 POSITION: Final = "SELECT position, at FROM event_position WHERE id = 1"
 #: the primary key; writes nothing if there is a row
 BEGIN_FEEDING: Final = "INSERT INTO event_position (id, position) VALUES (1, $1) ON CONFLICT DO NOTHING"
-#: the primary key. The replica that moves the position writes the runs
-MOVE_POSITION: Final = "UPDATE event_position SET position = $2, at = $3 WHERE id = 1 AND position = $1"
+#: the primary key
+LOCK_POSITION: Final = f"{POSITION} FOR UPDATE"
+#: the primary key. The replica that moves the position writes the runs; a new subscription changes `at`
+MOVE_POSITION: Final = """
+    UPDATE event_position SET position = $3, at = $4 WHERE id = 1 AND position = $1 AND at = $2"""
 #: subscriptions_of_event: a range of it for each workspace and event; the primary key of jobs for each
 SUBSCRIBERS: Final = f"""
     SELECT {_OF_SUBSCRIPTION}
@@ -116,6 +119,10 @@ _STORED: Final = 14
 _KEY: Final = "key:"
 #: later than every subscription
 _LATEST_MS: Final = 253_000_000_000_000
+
+
+class EventsMoved(Exception):
+    """Events later than those that a subscription shall begin with are runs already."""
 
 
 class EventPosition(NamedTuple):
@@ -208,6 +215,19 @@ async def prune(session: SqlSession, before_ms: int) -> int:
     return await session.execute(PRUNE, before_ms)
 
 
+async def _begin_feeding(session: SqlSession, last: int, position: int, runs: Sequence[NewRun] | None) -> int:
+    """Return the position of a new subscription: no later change is fed without it, and after its `runs`."""
+    begin = last if runs is None else position
+    await session.execute(BEGIN_FEEDING, begin)
+    (row,) = await session.rows(LOCK_POSITION)
+    fed = EventPosition(*row)
+    if runs is not None and fed.change > begin:
+        raise EventsMoved
+    at_ms = max([fed.at_ms + 1, *(run.scheduled_ms for run in runs or ())])
+    await session.execute(MOVE_POSITION, *fed, fed.change, at_ms)  # a batch without it is not written
+    return max(begin, fed.change)
+
+
 async def _key_end(session: SqlSession, principal: str, now_ms: int) -> int | None:
     """Return when the key of a principal ends; None: never, or it is no key."""
     if not principal.startswith(_KEY):
@@ -253,22 +273,24 @@ class SqlSubscriptions(SqlChangelog):
         entries: Callable[[SubscriptionRow], Sequence[AuditEntry]],
         allowance: Allowance | None = None,
         inherited: Inherited | None = None,
+        runs: Sequence[NewRun] | None = None,
     ) -> SubscriptionRow:
         """Add the subscription and its job, or refresh the active one of this id; return it.
 
-        It gets the changes from now on. A refreshed one keeps its job and its position, and gets the expiry
-        and the secret. None lasts longer than the key that subscribes, or than what its person may give to
-        it. Quotas are charged as by `create_jobs`. AgentChanged: the agent has something else than
-        `inherited` now. Topic: `jobs`.
+        It gets the changes from now on, or after its position and these `runs` for those before;
+        EventsMoved: others are runs already. A refreshed one keeps its job and its position, and gets the
+        expiry and the secret. None lasts longer than the key that subscribes, or than what its person may
+        give to it. Quotas are charged as by `create_jobs`. AgentChanged: the agent has something else than
+        `inherited` now. Topics: `jobs`, `runs`.
         """
-        now_ms, position = self.clock.now_ms(), await self.last_change()
+        now_ms, last = self.clock.now_ms(), await self.last_change()
 
         async def write(db: Any, events: TransactionEvents) -> SubscriptionRow:
             session = self._driver.session(db)
             await session.lock_name(f"subscription:{row.id}")
             key_end_ms = await _key_end(session, row.principal, now_ms)
             ends = [ms for ms in (row.expires_ms, key_end_ms) if ms is not None]
-            new = row._replace(position=position, expires_ms=min(ends, default=None))
+            new = row._replace(expires_ms=min(ends, default=None))
             old = await subscription(session, row.id)
             if old is not None and old.is_active and await self._follow(db, events, old, job):
                 await session.execute(REFRESH, old.id, new.refreshed_ms, new.expires_ms)
@@ -277,8 +299,10 @@ class SqlSubscriptions(SqlChangelog):
             expected = None if inherited is None else {(row.workspace, row.agent): inherited}
             await self._operations.jobs.create_jobs(db, events, now_ms, [job], allowance, expected)
             if job.timing is None:  # its events come from the changelog
-                await session.execute(BEGIN_FEEDING, new.position)
+                new = new._replace(position=await _begin_feeding(session, last, row.position, runs))
             await session.execute(ADD_SUBSCRIPTION, *new[:_STORED])
+            if runs:
+                await self._operations.insert_runs.insert_runs(db, events, now_ms, runs)
             return new
 
         return await self._record(Recorded(entries, always), write)
@@ -336,7 +360,7 @@ class SqlSubscriptions(SqlChangelog):
 
         async def write(db: Any, events: TransactionEvents) -> bool:
             session = self._driver.session(db)
-            if not await session.execute(MOVE_POSITION, before.change, *position):
+            if not await session.execute(MOVE_POSITION, *before, *position):
                 return False
             held = set(await session.column(HOLD, sorted({identity for identity, _ in runs}))) if runs else ()
             added = [run for identity, run in runs if identity in held]

@@ -16,7 +16,8 @@ from tests.support.receiver import Receiver
 from tests.support.waiting import eventually
 from wakeful import Wakeful
 from wakeful.launch.secrets import format_secret, is_signed
-from wakeful.service.auth.access import LOCAL
+from wakeful.service.agents.subscriptions import SubscriptionRequest
+from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.values.clock import SystemClock
 
 pytest.importorskip("mcp")
@@ -103,11 +104,11 @@ async def test_a_subscription_to_time_delivers_ticks_in_order_until_it_ends(subs
     assert discovered["capabilities"]["events"] == {}
     assert "tools" in discovered["capabilities"]
     (tick,) = [e for e in (await subscriber.result("events/list"))["events"] if e["name"] == "schedule.tick"]
-    assert tick["delivery"] == ["webhook"]
+    assert tick["delivery"] == ["webhook", "poll"]
     assert tick["inputSchema"]["required"] == ["schedule"]
 
-    made = await subscriber.result("events/subscribe", **subscriber.tick())
-    assert (made["refreshBefore"], made["cursor"], made["truncated"]) == (None, None, False)
+    made = await subscriber.result("events/subscribe", **subscriber.tick(ttlMs=None))
+    assert (made["refreshBefore"], made["truncated"]) == (None, False)
     await eventually(lambda: len(subscriber.events) >= 3)
     again = await subscriber.result("events/subscribe", **subscriber.tick(ttlMs=60_000))
     assert again["id"] == made["id"]
@@ -329,7 +330,6 @@ async def test_events_are_polled_after_a_cursor_and_a_gap_is_reported(subscriber
     assert [event["data"]["job"] for event in own["events"]] == ["elsewhere"]
     assert (await poll(begun["cursor"], writer, arguments={"agent": "default"}))["code"] == -32011
     assert (await poll("x"))["code"] == (await poll(cursor, maxEvents=0))["code"] == -32602
-    assert (await subscriber.call("events/poll", None, **subscriber.tick()))["error"]["code"] == -32602
 
     async def is_pruned() -> bool:  # what is not counted yet stays
         await app.store.prune_changes(app.store.clock.now_ms() + 1, 1_000)
@@ -337,6 +337,63 @@ async def test_events_are_polled_after_a_cursor_and_a_gap_is_reported(subscriber
 
     await eventually(is_pruned)
     assert (await poll("99999999"))["truncated"] is True
+
+
+async def test_a_subscription_that_lapsed_gets_what_happened_since_its_cursor(subscriber: Subscriber) -> None:
+    app, delivery = subscriber.client.app, subscriber.tick()["delivery"]
+    request: dict[str, Any] = {"name": "job.changed", "arguments": {}, "delivery": delivery}
+    made = await subscriber.result("events/subscribe", **request)
+    await app.jobs.create("one", schedule=SELDOM)
+    await eventually(lambda: len(subscriber.events) == 1)
+    cursor = subscriber.events[0]["cursor"]
+    await subscriber.result("events/unsubscribe", **request)
+    for name in ("two", "three"):
+        await app.jobs.create(name, schedule=SELDOM)
+    again = await subscriber.result("events/subscribe", **request, cursor=cursor)
+    assert (again["id"], again["truncated"]) == (made["id"], False)
+    await app.jobs.create("four", schedule=SELDOM)
+    await eventually(lambda: len(subscriber.events) >= 4)
+    assert [event["data"]["job"] for event in subscriber.events] == ["one", "two", "three", "four"]
+    assert int(cursor) <= int(again["cursor"]) < int(subscriber.events[1]["cursor"])
+    # While it is active, the cursor changes nothing.
+    same = await subscriber.result("events/subscribe", **request, cursor=cursor)
+    assert (same["cursor"], same["truncated"]) == (cursor, False)
+    await subscriber.result("events/unsubscribe", **request)
+    young = await subscriber.result("events/subscribe", **request, cursor=cursor, maxAgeMs=1)
+    assert young["truncated"] is True
+    await subscriber.result("events/unsubscribe", **request)
+    assert (await subscriber.result("events/subscribe", **request, cursor="99999999"))["truncated"] is True
+    assert len(subscriber.events) == 4
+
+
+async def test_ticks_are_polled_and_replayed_with_their_numbers(subscriber: Subscriber) -> None:
+    now_ms = subscriber.client.app.store.clock.now_ms()
+    begun_ms = (now_ms - 600_000) // 60_000 * 60_000 + 30_000  # nine or ten minutes ago
+    request = {"name": "schedule.tick", "arguments": {"schedule": "* * * * *", "message": "Look around."}}
+    page = await subscriber.result("events/poll", **request, cursor=f"{begun_ms}.{begun_ms}", maxEvents=4)
+    first = page["events"]
+    assert ([event["data"]["number"] for event in first], page["hasMore"]) == ([1, 2, 3, 4], True)
+    assert first[0]["data"]["message"] == "Look around."
+    rest = await subscriber.result("events/poll", **request, cursor=page["cursor"])
+    assert rest["events"][0]["data"]["scheduledAt"] == first[-1]["data"]["nextAt"]
+    assert (rest["events"][0]["data"]["number"], rest["hasMore"], rest["truncated"]) == (5, False, False)
+    assert rest["nextPollMs"] <= 60_000
+    assert (await subscriber.result("events/poll", **request, cursor=rest["cursor"]))["events"] == []
+    old = f"{begun_ms - 30 * 86_400_000}.{begun_ms - 30 * 86_400_000}"
+    assert (await subscriber.result("events/poll", **request, cursor=old))["truncated"] is True
+    # Words such as 'in 20m' count from when it began.
+    soon = {**request, "arguments": {"schedule": "in 9m"}}
+    found = await subscriber.result("events/poll", **soon, cursor=f"{begun_ms}.{begun_ms}")
+    assert [event["data"]["nextAt"] for event in found["events"]] == [None]
+    for cursor in ("7", "5.3", f"0.{now_ms + 900_000}", 7):
+        assert (await subscriber.call("events/poll", **request, cursor=cursor))["error"]["code"] == -32602
+
+    webhook = subscriber.tick(arguments=request["arguments"], cursor=page["cursor"])
+    made = await subscriber.result("events/subscribe", **webhook)
+    assert (made["cursor"], made["truncated"]) == (page["cursor"], False)
+    wanted = [event["data"] for event in rest["events"]]
+    await eventually(lambda: len(subscriber.events) >= len(wanted))
+    assert [event["data"] for event in subscriber.events][: len(wanted)] == wanted
 
 
 async def test_a_subscription_ends_with_its_time_to_live_and_with_its_key(subscriber: Subscriber) -> None:
@@ -354,6 +411,29 @@ async def test_a_subscription_ends_with_its_time_to_live_and_with_its_key(subscr
             return row is not None and not row.is_active
 
         await eventually(has_ended)
+
+
+@on_one_store
+async def test_a_token_of_an_issuer_and_who_names_no_time_subscribe_for_30_days(
+    subscriber: Subscriber,
+) -> None:
+    subscriptions = subscriber.client.app.services.agents.subscriptions
+    month, ada, ben = 30 * 86_400_000, Principal("jwt:ada", "admin", "default"), LOCAL
+    given = subscriber.tick(arguments={"schedule": "0 9 * * *"})
+    request = SubscriptionRequest(given["name"], given["arguments"], given["delivery"])
+    for who, ttl_ms, wanted in (
+        (ada, None, month),
+        (ada, 2 * month, month),
+        (ada, 5_000, 5_000),
+        (ben, None, None),
+        (ben, 2 * month, 2 * month),
+    ):
+        row = (await subscriptions.subscribe(who, "default", None, request._replace(ttl_ms=ttl_ms))).row
+        assert row.expires_ms == (wanted if wanted is None else row.refreshed_ms + wanted)
+    row = (await subscriptions.subscribe(ben, "default", None, request)).row
+    assert row.expires_ms == row.refreshed_ms + month
+    answer = await subscriber.result("events/subscribe", **given)  # without `ttlMs`
+    assert answer["refreshBefore"] is not None
 
 
 @on_one_store
