@@ -21,9 +21,9 @@ from wakeful.agents.instance_cache import MAX_INSTANCES, CachedInstance, Instanc
 from wakeful.agents.state import state_from_text, state_to_text
 from wakeful.document import Defaults
 from wakeful.errors import InvalidArgument, Permanent, Unavailable
-from wakeful.launch.function import DEFAULT_THREADS, error_text
+from wakeful.launch.function import DEFAULT_THREADS, error_text, function_not_started
 from wakeful.launch.port import Launch, truncate
-from wakeful.launch.user_code import isolate
+from wakeful.launch.user_code import NoThread, isolate
 from wakeful.logs import get_logger
 from wakeful.run.instances import (
     BLOCKED,
@@ -246,7 +246,7 @@ class AgentLauncher:
             stored = registered.state.replace(new)
             text = state_to_text(stored)
             return _State(text, registered.state.load(state_from_text(text)), True)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, NoThread):
             raise
         except BaseException as error:
             raise _Unreadable(
@@ -347,6 +347,8 @@ def _block(run: Launch, registered: RegisteredClass, instance: str, why: str) ->
 
 
 def _log_failure(run: Launch, error: BaseException, handler: str | None = None) -> Failed:
+    if isinstance(error, NoThread):
+        return function_not_started(error)
     log.warning("handler.failed", **run.log_fields, handler=handler, exc_info=error)
     return Failed(error_text(error))
 

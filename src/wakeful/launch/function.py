@@ -20,7 +20,7 @@ from wakeful.errors import AlreadyExists, InvalidArgument, Permanent
 from wakeful.job.start_rules import function_requirement
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, Launch, truncate
 from wakeful.launch.precheck import PrecheckResult, result_of_value
-from wakeful.launch.user_code import Threads
+from wakeful.launch.user_code import NoThread, Threads
 from wakeful.launch.verify import VerifyLaunch, verdict_of_value
 from wakeful.logs import get_logger
 from wakeful.run.outcome import AwaitingCallback, Failed, Outcome, Skipped, Succeeded
@@ -289,8 +289,15 @@ def _repr(value: object) -> str:
 
 
 def _failure(run: Launch, name: object, error: BaseException) -> Failed:
+    if isinstance(error, NoThread):
+        return function_not_started(error)
     log.warning("function.failed", **run.log_fields, function=name, exc_info=error)
     return Failed(error_text(error))
+
+
+def function_not_started(error: NoThread) -> Failed:
+    """Return the failure of a run whose function was not called: it does not count as an attempt."""
+    return Failed(error.message, reason="not_started", counted=False)
 
 
 def error_text(error: BaseException) -> str:

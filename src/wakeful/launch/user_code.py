@@ -35,6 +35,10 @@ class NoAnswer(Exception):
     """The code did not return in time."""
 
 
+class NoThread(ResourceExhausted):
+    """Functions that never returned use all threads: this one was not called."""
+
+
 async def isolate(
     call: Callable[[], Coroutine[Any, Any, T]],
     seconds: float | None = None,
@@ -112,7 +116,7 @@ class Threads:
         """Call the function and return its result. On cancellation it runs on, and `abandoned` is called."""
         async with self._slots:
             if self.abandoned >= self._limit * _ABANDONED_PER_SLOT:
-                raise ResourceExhausted(
+                raise NoThread(
                     f"{self.abandoned} functions outlived their timeout and still use threads; "
                     "set timeouts on what they wait for, and restart this process"
                 )

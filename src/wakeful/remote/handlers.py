@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from wakeful.errors import AlreadyExists, Permanent
 from wakeful.launch.function import Function, error_text, is_awaited, takes_run_parameter
 from wakeful.launch.port import MAX_OUTPUT, truncate
-from wakeful.launch.user_code import Threads, isolate
+from wakeful.launch.user_code import NoThread, Threads, isolate
 from wakeful.logs import get_logger
 from wakeful.model import Run
 from wakeful.values.json_value import Json
@@ -216,5 +216,7 @@ class Handlers:
 
     @staticmethod
     def _failure(run: Run, error: BaseException) -> Result:
+        if isinstance(error, NoThread):
+            return Result(error=error.message, counted=False)
         log.warning("remote.handler_failed", run_id=run.id, job=run.job, attempt=run.attempt, exc_info=error)
         return result_of_error(error)

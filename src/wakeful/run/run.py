@@ -56,7 +56,7 @@ REASONS: Final[Mapping[str, str]] = {
     "failed": "the target reported an error",
     "exit": "the program ended with an error",
     "killed": "the program was killed",
-    "not_started": "the program could not be started",
+    "not_started": "the program or function could not be started",
     "not_allowed": "the operator does not allow this program or task",
     "not_found": "the target does not exist",
     "not_registered": "no process has the function",

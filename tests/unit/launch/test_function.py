@@ -284,6 +284,29 @@ async def test_a_function_that_outlives_its_attempt_is_abandoned_and_gives_its_p
         release.set()
 
 
+async def test_a_function_that_gets_no_thread_has_not_failed(launcher: FunctionLauncher):
+    entered, release = threading.Semaphore(0), threading.Event()
+
+    def hangs() -> None:
+        entered.release()
+        release.wait(120)
+
+    try:
+        for _ in range(8):
+            task = asyncio.create_task(start(launcher, hangs))
+            await asyncio.to_thread(entered.acquire)
+            task.cancel()
+            await asyncio.wait([task])
+        refused = await start(launcher, lambda: "not called")
+        assert isinstance(refused, Failed)
+        assert (refused.counted, refused.permanent, refused.reason) == (False, False, "not_started")
+        checked = await launcher.precheck(launch(TARGET), TARGET)
+        assert isinstance(checked, Failed)
+        assert not checked.counted
+    finally:
+        release.set()
+
+
 async def test_the_number_of_threads_is_limited(launcher: FunctionLauncher):
     lock, running, most = threading.Lock(), 0, 0
     both = threading.Barrier(2)

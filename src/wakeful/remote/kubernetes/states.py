@@ -25,6 +25,9 @@ STUCK: Final = frozenset(
 )
 
 
+#: Attempts are 32-bit integers.
+_MAX_ATTEMPT: Final = 2**31
+
 #: The reason of a Job that was active for longer than its `activeDeadlineSeconds`.
 DEADLINE: Final = "DeadlineExceeded"
 
@@ -64,6 +67,8 @@ def job_view(job: Manifest) -> JobView | None:
     try:
         run_id, attempt = str(labels[RUN_ID]), int(labels[ATTEMPT])
     except (KeyError, ValueError):
+        return None
+    if not run_id or not 0 < attempt < _MAX_ATTEMPT:  # the server would refuse a heartbeat with it
         return None
     suspended = (job.get("spec") or {}).get("suspend") is True
     return JobView(str(metadata["name"]), run_id, attempt, job_end(job), bool(status.get("ready")), suspended)

@@ -88,8 +88,9 @@ def test_the_newest_pod_has_the_output():
 
 def test_a_job_without_the_labels_is_not_one_of_an_executor():
     assert job_view({"metadata": {"name": "a"}}) is None
-    labels = {"wakeful/run-id": "r", "wakeful/attempt": "one"}
-    assert job_view({"metadata": {"name": "a", "labels": labels}}) is None
+    for run_id, attempt in (("r", "one"), ("r", "0"), ("r", "3000000000"), ("", "1")):
+        labels = {"wakeful/run-id": run_id, "wakeful/attempt": attempt}
+        assert job_view({"metadata": {"name": "a", "labels": labels}}) is None
 
 
 def test_earlier_attempts_are_outdated():
