@@ -201,6 +201,26 @@ async def test_an_agent_is_woken(tab: Tab, ask: ApiClient) -> None:
     assert (run["trigger"], run["payload"]) == ("user", {"message": "look at this"})
 
 
+async def test_what_another_decides_changes_the_heading_and_the_buttons_of_an_open_page(
+    tab: Tab, ask: ApiClient
+) -> None:
+    world = await fill(ask)
+    await tab.open("incidents", world.incident)
+    await tab.page.get_by_role("button", name="Acknowledge").wait_for()
+    await ask("POST", f"/incidents/{world.incident}/ack", {})
+    await tab.page.locator("h1 .state", has_text="Acknowledged").wait_for()
+    await tab.page.get_by_role("button", name="Acknowledge").wait_for(state="detached")
+
+    ask.app.agent(Report)
+    instance = "/agents/report/instances/eu"
+    await ask("POST", f"{instance}/start")
+    await tab.open("agents", "report", "instances", "eu")
+    await tab.page.get_by_role("button", name="Pause").wait_for()
+    await ask("POST", f"{instance}/pause")
+    await tab.page.locator("h1 .state", has_text="Paused").wait_for()
+    await tab.page.get_by_role("button", name="Resume").wait_for()
+
+
 async def test_an_incident_is_acknowledged_with_a_note(tab: Tab, ask: ApiClient) -> None:
     world = await fill(ask)
     await tab.open("incidents")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest_asyncio
 
@@ -106,6 +107,31 @@ async def test_a_refused_message_is_not_lost(tab: Tab, talker: Talker, ask: ApiC
     await tab.page.locator(".toast.error", has_text="is not active").wait_for()
     assert await tab.page.get_by_label("Message", exact=True).input_value() == "anyone there?"
     assert await tab.page.locator(".bubble").count() == 0
+
+
+async def test_messages_that_could_not_be_sent_go_back_into_the_field_before_what_was_typed_since(
+    tab: Tab, talker: Talker
+) -> None:
+    tab.expected += ["net::ERR_FAILED"]
+    page, sent, fails = tab.page, [], asyncio.Event()
+
+    async def fail(route: Any) -> None:
+        sent.append(route.request.post_data_json["message"])
+        await fails.wait()
+        await route.abort()
+
+    await tab.open("agents", "writer", "sessions", "main")
+    await page.route("**/agents/writer/messages", fail)
+    field = page.get_by_label("Message", exact=True)
+    for message in ("first", "second"):
+        await field.fill(message)
+        await field.press("Enter")
+    await field.fill("third")
+    assert sent == ["first"], "one after the other, so that they arrive in their order"
+    fails.set()
+    await page.locator(".toast.error", has_text="cannot be reached").wait_for()
+    assert await field.input_value() == "first\nsecond\nthird"
+    assert await page.locator(".bubble").count() == 0
 
 
 async def test_the_reader_stays_where_they_scrolled(new_tab: NewTab, talker: Talker, ask: ApiClient) -> None:

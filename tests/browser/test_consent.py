@@ -23,7 +23,7 @@ async def test_a_person_connects_an_assistant_of_another_site(new_tab: NewTab, a
     tab = await new_tab()
     async with httpx2.AsyncClient() as http:
         raw = RawClient(ask.url, http)
-        await raw.register(redirect_uris=[f"{SITE}/cb"], client_name="<b>Assistant</b>")
+        await raw.register(redirect_uris=[f"{SITE}/cb"], client_name="<b>Assistant</b>\u202e")
         address = ask.url + raw.authorization(redirect_uri=f"{SITE}/cb")
         seen: list[str] = []
 
@@ -36,6 +36,7 @@ async def test_a_person_connects_an_assistant_of_another_site(new_tab: NewTab, a
         await tab.page.goto(f"{SITE}/")
         await tab.page.get_by_text("connect").click()
         await tab.page.get_by_role("heading", name="Connect <b>Assistant</b>?").wait_for()
+        assert "\u202e" not in await tab.page.content(), "it would turn the address beside it round"
         await tab.audit()
         tab.expected += [f"request to another host: {SITE}/cb"]
         await tab.page.get_by_role("button", name="Connect").click()

@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.browser.conftest import NewTab, Tab
 from tests.support.api_client import JOBS, ApiClient
+from tests.support.waiting import eventually
 from wakeful.service.auth.access import LOCAL
 
 JOB = {"name": "digest", "schedule": "0 0 29 2 *", "target": {"kind": "echo"}}
@@ -113,6 +114,26 @@ async def test_drafts_survive_a_reload_and_end_with_the_session(tab: Tab, ask: A
     await page.get_by_role("button", name="Sign out").click()
     await page.wait_for_url("**/sign-in")
     assert "draft:" not in await page.evaluate(STORED)
+
+
+async def test_who_signs_out_on_the_sign_in_page_leaves_no_draft_in_any_tab(tab: Tab, ask: ApiClient) -> None:
+    await ask("POST", JOBS, JOB)
+    await tab.open(*EDIT)
+    await tab.page.fill("#f-description", "typed")
+
+    async def is_kept() -> bool:
+        return "typed" in await tab.page.evaluate(STORED)
+
+    await eventually(is_kept)
+    other = await tab.page.context.new_page()
+    await other.goto(f"{ask.url}/sign-in")
+    await other.get_by_role("button", name="Sign out", exact=True).click()
+    await other.get_by_label("API key").wait_for()
+
+    async def is_gone() -> bool:
+        return not await is_kept()
+
+    await eventually(is_gone)
 
 
 async def test_a_draft_of_an_earlier_version_does_not_undo_the_change_of_another(

@@ -25,6 +25,7 @@ from wakeful.dashboard.render import render_page
 from wakeful.errors import InvalidArgument, NotFound, Unauthenticated
 from wakeful.service.auth.access import Principal, Role, grantable_roles
 from wakeful.service.auth.oauth import Approval, check_approver
+from wakeful.service.auth.people import clean_name
 from wakeful.service.auth.web_sessions import csrf_token
 from wakeful.service.services import Services
 
@@ -65,7 +66,7 @@ async def show_consent(request: Request, services: ServicesDep) -> Response:
         "theme": chosen_theme(request),
         "address": requested_path(request),
         "csrf": masked(csrf_token(token)),
-        "name": asked.client.client_name or "A program without a name",
+        "name": clean_name(asked.client.client_name) or "A program without a name",
         "known_by": urlsplit(asked.client.client_id).hostname,
         "host": _host(uri),
         "on_computer": uri.scheme != "https",

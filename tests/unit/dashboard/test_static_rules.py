@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,16 @@ def test_templates_have_no_inline_code_and_escape_everything() -> None:
 
 def test_scripts_build_no_markup_from_text() -> None:
     assert _found(SCRIPTS, _IN_SCRIPTS) == []
+
+
+def test_scripts_import_each_other_in_no_circle() -> None:
+    imports = {
+        file.name: {*re.findall(r"""(?:from|import\() ?["']\./([\w.]+)["']""", file.read_text())}
+        for file in SCRIPTS
+    }
+    assert "sign_in_again.js" in imports["api.js"], "imports at run time count too"
+    order = TopologicalSorter(imports)
+    order.prepare()  # raises CycleError
 
 
 def test_styles_load_nothing_from_other_hosts() -> None:

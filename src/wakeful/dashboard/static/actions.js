@@ -1,7 +1,8 @@
 // Buttons that call the API ([data-action]), buttons that copy ([data-copy]), and menus.
 
-import { page, request } from "./api.js";
-import { confirmDialog, toast } from "./dialogs.js";
+import { page } from "./addresses.js";
+import { request } from "./api.js";
+import { confirmDialog, showWaitingToast, toast } from "./dialogs.js";
 
 export function startActions() {
   document.addEventListener("click", (event) => {
@@ -31,11 +32,7 @@ export function startActions() {
   addEventListener("pageshow", ({ persisted }) => {
     if (persisted) for (const button of document.querySelectorAll("[aria-busy=true]")) button.removeAttribute("aria-busy");
   });
-  const waiting = sessionStorage.getItem("toast");
-  if (waiting) {
-    sessionStorage.removeItem("toast");
-    toast(waiting);
-  }
+  showWaitingToast();
 }
 
 // Call the API as a button says, and do what it names afterwards.
@@ -68,11 +65,6 @@ export function finish(done, result = {}) {
   else if (what === "goto") location.assign(text);
   else if (what === "result") location.assign(result.id ? page(text, result.id) : location.href);
   return ["reload", "goto", "result"].includes(what);
-}
-
-// Show a text after the next page has loaded.
-export function toastLater(text) {
-  sessionStorage.setItem("toast", text);
 }
 
 async function copy(button) {

@@ -1,8 +1,8 @@
 // Forms and buttons of the pages about agents, instances and incidents: data-form names what an element does.
 
-import { finish, toastLater } from "./actions.js";
+import { finish } from "./actions.js";
 import { request } from "./api.js";
-import { confirmDialog, element, openDialog, toast } from "./dialogs.js";
+import { confirmDialog, element, openDialog, toast, toastLater } from "./dialogs.js";
 import { mergeConflict } from "./conflict.js";
 import { forgetDraft } from "./drafts.js";
 import { write } from "./form_fields.js";

@@ -1,21 +1,6 @@
 // Requests to the HTTP API, with the session cookie and the CSRF token.
 
-const meta = (name) => document.querySelector(`meta[name="${name}"]`)?.content ?? "";
-
-// The path of the host below which the dashboard is: this file is at ROOT/assets/VERSION/api.js.
-export const root = new URL("../..", import.meta.url).pathname.replace(/\/$/, "");
-export const workspace = meta("workspace");
-export const role = meta("role");
-
-// The path of the API in this workspace: api("runs", id, "stop").
-export function path(...parts) {
-  return `${root}/api/workspaces/${[workspace, ...parts].map(encodeURIComponent).join("/")}`;
-}
-
-// The path of a page in this workspace.
-export function page(...parts) {
-  return `${root}/workspaces/${[workspace, ...parts].map(encodeURIComponent).join("/")}${parts.length ? "" : "/"}`;
-}
+import { meta } from "./addresses.js";
 
 export class ApiError extends Error {
   constructor(status, problem) {

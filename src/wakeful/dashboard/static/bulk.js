@@ -1,6 +1,7 @@
 // Run, pause, resume or delete jobs: says beforehand how many, shows the progress and what failed, and offers to undo.
 
-import { path, post, request } from "./api.js";
+import { path } from "./addresses.js";
+import { post, request } from "./api.js";
 import { element, openDialog, toast } from "./dialogs.js";
 
 // How many jobs one request changes: the progress is shown between two.

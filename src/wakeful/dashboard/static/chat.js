@@ -1,6 +1,7 @@
 // A conversation: send messages, follow the answers, and stay at the newest one unless the reader scrolled up.
 
-import { path, request } from "./api.js";
+import { path } from "./addresses.js";
+import { request } from "./api.js";
 import { element, toast } from "./dialogs.js";
 import { keepDraft } from "./drafts.js";
 import { refreshRegion } from "./live.js";
@@ -51,33 +52,47 @@ export default function start(chat) {
   field.addEventListener("input", () => {
     field.rows = Math.min(8, Math.max(2, field.value.split("\n").length));
   });
-  form.addEventListener("submit", async (event) => {
+  const unsent = []; // {message, bubble}: sent one after the other, so that they arrive in their order
+  let sending = false;
+  async function sendAll() {
+    if (sending) return;
+    sending = true;
+    try {
+      while (unsent.length) {
+        const receipt = await request("POST", path("agents", agent, "messages"), { message: unsent[0].message, session });
+        unsent.shift();
+        if (receipt.state === "dropped") toast("The queue of the conversation is full: the message was dropped.", { kind: "error" });
+        keepDraft(form);
+        later(SOON_MS);
+      }
+    } catch (error) {
+      // What was not sent goes back into the field, before what was typed since.
+      const messages = unsent.splice(0).map(({ message, bubble }) => { bubble.remove(); return message; });
+      field.value = [...messages, field.value].filter((text) => text.trim()).join("\n");
+      field.dispatchEvent(new Event("input", { bubbles: true }));
+      toast(error.message, { kind: "error" });
+    } finally {
+      sending = false;
+    }
+  }
+  form.addEventListener("submit", (event) => {
     event.preventDefault();
     const message = field.value;
     if (!message.trim()) return;
     field.value = "";
     field.rows = 2;
-    const sent = bubble(message);
+    unsent.push({ message, bubble: makeBubble(message) });
     region.querySelector(".empty")?.remove();
-    region.append(sent);
+    region.append(unsent.at(-1).bubble);
     atEnd = true;
     toEnd();
-    try {
-      const receipt = await request("POST", path("agents", agent, "messages"), { message, session });
-      if (receipt.state === "dropped") toast("The queue of the conversation is full: the message was dropped.", { kind: "error" });
-      keepDraft(form);
-      later(SOON_MS);
-    } catch (error) {
-      sent.remove();
-      if (!field.value) field.value = message;
-      toast(error.message, { kind: "error" });
-    }
+    sendAll();
   });
   field.focus({ preventScroll: true });
 }
 
 // What is shown until the server has the message.
-function bubble(message) {
+function makeBubble(message) {
   return element(
     "div",
     { className: "bubble user waiting" },

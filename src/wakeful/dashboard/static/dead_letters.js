@@ -1,8 +1,7 @@
 // Select dead letters, by group or one by one, and replay or discard them in steps.
 
 import { request } from "./api.js";
-import { toastLater } from "./actions.js";
-import { confirmDialog, element, toast } from "./dialogs.js";
+import { confirmDialog, element, toast, toastLater } from "./dialogs.js";
 
 const STEP = 200;
 

@@ -32,6 +32,17 @@ export function toast(text, { kind = "", action = null, seconds = kind === "erro
   return item;
 }
 
+// Show a message after the next page has loaded.
+export function toastLater(text) {
+  sessionStorage.setItem("toast", text);
+}
+
+export function showWaitingToast() {
+  const text = sessionStorage.getItem("toast");
+  sessionStorage.removeItem("toast");
+  if (text) toast(text);
+}
+
 // Ask a question; resolves to whether it was confirmed. `typed`: text that must be entered first.
 export function confirmDialog(question, { danger = false, confirm = "Continue", typed = null, content = null } = {}) {
   const input = typed === null ? null : element("input", { id: "confirm-typed", autocomplete: "off" });

@@ -24,6 +24,11 @@ export function startDrafts() {
     if (target.matches?.("[data-cancel]")) forgetDraft(target.closest("form"));
   });
   addEventListener("pagehide", flush);
+  forgetOnSignOut();
+}
+
+// Who signs out leaves no drafts, in any tab.
+export function forgetOnSignOut() {
   const channel = new BroadcastChannel("wakeful-sign-out");
   channel.addEventListener("message", () => forgetDrafts());
   document.addEventListener("submit", ({ target }) => {

@@ -1,8 +1,8 @@
 // Buttons that ask for values before they call the API ([data-form]), and that show what is returned only once.
 
-import { finish, toastLater } from "./actions.js";
+import { finish } from "./actions.js";
 import { request } from "./api.js";
-import { element, focusAgain, openDialog } from "./dialogs.js";
+import { element, focusAgain, openDialog, toastLater } from "./dialogs.js";
 import { forgetDraft, restoreDraft } from "./drafts.js";
 import { write } from "./form_fields.js";
 

@@ -1,8 +1,8 @@
 // The form of a job: preview while typing, test, save with field errors, and the job as texts.
 
-import { toastLater } from "./actions.js";
-import { get, page, path, request } from "./api.js";
-import { element, openDialog, toast } from "./dialogs.js";
+import { page, path } from "./addresses.js";
+import { get, request } from "./api.js";
+import { element, openDialog, toast, toastLater } from "./dialogs.js";
 import { mergeConflict } from "./conflict.js";
 import { forgetDraft } from "./drafts.js";
 import { FieldError, fieldsOf, placeErrors, read, reveal, showError, write } from "./form_fields.js";

@@ -4,7 +4,7 @@
 // It is dispatched as "wakeful:changes" on the document. Figures ([data-figure]) are updated from it. Regions
 // ([data-region]) whose data-on matches are fetched again, all together and at most every few seconds.
 
-import { path, workspace } from "./api.js";
+import { path, workspace } from "./addresses.js";
 import { morphChildren, morphKeyed, newKeys } from "./morph.js";
 
 const INTERVAL_MS = 2000;

@@ -2,7 +2,8 @@
 //
 // A combobox in a dialog: the focus stays in the field, the arrow keys move through the options.
 
-import { get, page, path, post, role, workspace } from "./api.js";
+import { page, path, role, workspace } from "./addresses.js";
+import { get, post } from "./api.js";
 import { bulk } from "./bulk.js";
 import { element, toast } from "./dialogs.js";
 import { signOut, toggleTheme } from "./shell.js";

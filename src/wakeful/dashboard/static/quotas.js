@@ -1,8 +1,8 @@
 // Set the limit of a workspace or agent.
 
-import { path, request } from "./api.js";
-import { toastLater } from "./actions.js";
-import { element } from "./dialogs.js";
+import { path } from "./addresses.js";
+import { request } from "./api.js";
+import { element, toastLater } from "./dialogs.js";
 
 export default function quotas(root) {
   root.addEventListener("click", (event) => {

@@ -1,6 +1,7 @@
 // The list of runs: select some, and cancel, stop or replay those of them that can be.
 
-import { path, request } from "./api.js";
+import { path } from "./addresses.js";
+import { request } from "./api.js";
 import { confirmDialog, toast } from "./dialogs.js";
 import { refreshRegion } from "./live.js";
 

@@ -1,6 +1,7 @@
 // The schedule in words, its next ticks in two zones with clock changes, and a quieter minute.
 
-import { path, request } from "./api.js";
+import { path } from "./addresses.js";
+import { request } from "./api.js";
 import { element } from "./dialogs.js";
 import { relative, zone } from "./time.js";
 

@@ -1,6 +1,6 @@
 // The frame of every page: menu on a phone, theme, and form filters.
 
-import { root } from "./api.js";
+import { root } from "./addresses.js";
 
 export function startShell() {
   const button = document.querySelector("[data-menu]");

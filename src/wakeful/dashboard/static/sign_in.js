@@ -1,5 +1,7 @@
 // One-time links: /sign-in#wl_TOKEN. The fragment reaches no server and no log; the form sends it once.
 
+import { forgetOnSignOut } from "./drafts.js";
+
 const token = location.hash.slice(1);
 if (/^wl_[\w-]+$/.test(token)) {
   history.replaceState(null, "", location.pathname + location.search);
@@ -17,7 +19,4 @@ if (/^wl_[\w-]+$/.test(token)) {
   }
 }
 
-// Who signs out leaves no drafts (drafts.js).
-document.querySelector('form[action$="/sign-out"]')?.addEventListener("submit", () => {
-  for (const key of Object.keys(sessionStorage)) if (key.startsWith("draft:")) sessionStorage.removeItem(key);
-});
+forgetOnSignOut();

@@ -1,8 +1,7 @@
 // A session that ended while a page is open: sign in on the page, so that what was typed is not lost.
 
-import { root } from "./api.js";
-import { toastLater } from "./actions.js";
-import { element, openDialog } from "./dialogs.js";
+import { root } from "./addresses.js";
+import { element, openDialog, toastLater } from "./dialogs.js";
 import { hasInput } from "./drafts.js";
 
 const meta = (name) => document.querySelector(`meta[name="${name}"]`);

@@ -1,6 +1,7 @@
 // The menu with other workspaces, for keys of all workspaces: loaded when it opens, searched while typing.
 
-import { get, root, workspace } from "./api.js";
+import { root, workspace } from "./addresses.js";
+import { get } from "./api.js";
 import { element } from "./dialogs.js";
 
 const SHOWN = 20;

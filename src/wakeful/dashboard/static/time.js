@@ -1,6 +1,6 @@
 // Relative times that stay correct, and absolute times in the zone of the viewer.
 
-import { root } from "./api.js";
+import { root } from "./addresses.js";
 
 // Each unit with the distance from which the next one is used, as in formats.py.
 const DISTANCES = [["s", 1000, 60000], ["min", 60000, 3600000], ["h", 3600000, 172800000], ["d", 86400000, Infinity]];

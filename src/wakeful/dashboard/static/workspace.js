@@ -1,9 +1,10 @@
 // Save a workspace, or create one.
 
-import { toastLater } from "./actions.js";
-import { request, root } from "./api.js";
+import { root } from "./addresses.js";
+import { request } from "./api.js";
 import { mergeConflict } from "./conflict.js";
 import { forgetDraft } from "./drafts.js";
+import { toastLater } from "./dialogs.js";
 
 export default function workspace(form) {
   const problem = form.querySelector("[data-problem]");
