@@ -27,7 +27,7 @@ from wakeful.app.calls import (
     takes_connection,
 )
 from wakeful.app.home import Home, at_home
-from wakeful.app.in_transaction import plan_and_write
+from wakeful.app.in_transaction import PlanningStore, plan_and_write
 from wakeful.app.jobs import Jobs, plain_fields
 from wakeful.app.runs import Runs
 from wakeful.errors import AlreadyExists, InvalidArgument, NotFound
@@ -39,7 +39,7 @@ from wakeful.service.idempotency import Reply
 from wakeful.service.jobs.jobs import JobService
 from wakeful.service.model_mapping import run_from_view
 from wakeful.service.services import Services
-from wakeful.store.caller_transaction import PlannedRun, PlanningStore, perform
+from wakeful.store.caller_transaction import PlannedRun, perform
 from wakeful.store.idempotency import AlreadyPerformed, Keyed
 from wakeful.store.row_mapping import job_from_row, view_of_new_run
 from wakeful.store.rows import RunView

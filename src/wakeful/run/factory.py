@@ -18,7 +18,7 @@ from wakeful.values.json_value import Json, compact
 from wakeful.values.stored_text import clean_text
 
 
-class JobKey(Protocol):
+class JobIdentity(Protocol):
     """What a run copies from its job."""
 
     @property
@@ -55,7 +55,7 @@ def claim_timeout_ms(work: Work, policy: Policy) -> int | None:
 
 
 def tick_run(
-    job: JobKey,
+    job: JobIdentity,
     policy: Policy,
     work: Work,
     verdict: TickVerdict,

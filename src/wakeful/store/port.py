@@ -65,8 +65,8 @@ reason: PostgreSQL finds them by that.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from wakeful.store.caller_transaction import CallerTransaction
 from wakeful.store.sql import stats
 from wakeful.store.sql.admin import SqlAdmin
 from wakeful.store.sql.budgets import SqlBudgets
@@ -91,9 +91,6 @@ from wakeful.store.sql.subscriptions import SqlSubscriptions
 from wakeful.store.sql.suggestions import SqlSuggestions
 from wakeful.store.sql.verifications import SqlVerifications
 from wakeful.store.sql.web_sessions import SqlWebSessions
-
-if TYPE_CHECKING:
-    from wakeful.store.caller_transaction import CallerTransaction
 
 
 class Store(
