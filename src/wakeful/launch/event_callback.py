@@ -23,7 +23,7 @@ from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.job.target_kinds import EVENT
 from wakeful.launch.address_guard import AddressRefused
 from wakeful.launch.http.messages import HttpError
-from wakeful.launch.port import Launch
+from wakeful.launch.port import Launch, truncate
 from wakeful.launch.secrets import standard_signature
 from wakeful.launch.tick_events import TickCursor, tick_event
 from wakeful.launch.webhook import WebhookLauncher, parse_url, traceparent
@@ -118,7 +118,12 @@ class EventLauncher(WebhookLauncher):
 
     async def start(self, run: Launch) -> Outcome:
         """Post the event of the run and return its outcome."""
-        subscription = str(run.target.get("subscription"))
+        try:
+            return await self._deliver(run, str(run.target.get("subscription")))
+        except Unavailable as error:
+            return Failed(truncate(error.message), reason="unavailable", counted=False)
+
+    async def _deliver(self, run: Launch, subscription: str) -> Outcome:
         url = await self.find_url(subscription)
         if url is None:
             return Failed("its subscription has ended", permanent=True, reason="subscription_ended")

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from wakeful.launch.broker import Report
+from wakeful.launch.function import error_text
 
 #: The task was revoked, or expired before a worker started it.
 REVOKED: Final = "revoked"
@@ -45,6 +46,13 @@ def task_report(run_id: str, attempt: int, meta: Mapping[str, Any]) -> Report:
     >>> task_report("r1", 1, {"status": "STARTED"}).status
     'running'
     """
+    try:
+        return _read_state(run_id, attempt, meta)
+    except Exception as error:  # of an object that the serializer of the app has made
+        return _read_state(run_id, attempt, {"status": UNREADABLE, "result": error_text(error)})
+
+
+def _read_state(run_id: str, attempt: int, meta: Mapping[str, Any]) -> Report:
     status, result = meta.get("status"), meta.get("result")
     if status == "SUCCESS":
         return Report(run_id, attempt, "succeeded", output=_output(result))

@@ -42,6 +42,20 @@ def test_a_failure_names_the_exception(result: object, error: str, reason: str |
     assert report.output == "x" * 2_000
 
 
+class _Unprintable(Exception):
+    def __str__(self) -> str:
+        raise KeyError("an attribute is missing")
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize(("status", "result"), [("SUCCESS", {_Unprintable()}), ("FAILURE", _Unprintable())])
+def test_a_result_that_cannot_be_printed_ends_its_run(status: str, result: object) -> None:
+    report = task_report("r1", 1, {"status": status, "result": result})
+    assert (report.status, report.permanent, report.reason) == ("failed", True, "bad_response")
+    assert "KeyError: 'an attribute is missing'" in str(report.error)
+
+
 def test_permanent_in_a_task_prevents_a_retry() -> None:
     result = {"exc_type": "Permanent", "exc_message": ["no such user"], "exc_module": "wakeful.errors"}
     assert task_report("r1", 1, {"status": "FAILURE", "result": result}).permanent
