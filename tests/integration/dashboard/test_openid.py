@@ -507,6 +507,7 @@ async def test_an_address_is_verified_by_whoever_names_it(
 
 FAULTS: dict[str, Callable[[], web.StreamResponse]] = {
     "error": lambda: web.Response(status=502, text="bad gateway"),
+    "busy": lambda: web.json_response({"error": "slow_down"}, status=429),
     "text": lambda: web.Response(text="<html>"),
     "list": lambda: web.json_response([]),
     "huge": lambda: web.Response(body=b'{"a": "' + b"a" * 1_100_000 + b'"}'),
@@ -515,11 +516,12 @@ FAULTS: dict[str, Callable[[], web.StreamResponse]] = {
 
 
 @on_one_store
-@pytest.mark.parametrize("path", ["/.well-known/openid-configuration", "/token", "/jwks"])
+@pytest.mark.parametrize("path", ["/.well-known/openid-configuration", "/token", "/jwks", "/userinfo"])
 async def test_an_issuer_that_fails_is_named_on_the_page_and_keys_still_sign_in(
     server: ApiClient, browser: BrowserClient, fake: FakeIssuer, path: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(openid, "_RETRY_S", 0.0)
+    fake.claims = {"groups": None}  # they are at /userinfo
     fault = ""
 
     async def fail(asked: str) -> web.StreamResponse | None:
@@ -549,6 +551,24 @@ async def test_an_issuer_that_fails_is_named_on_the_page_and_keys_still_sign_in(
     fault = ""
     monkeypatch.setattr(openid, "LIMIT_S", 60.0)
     assert (await _sign_in(browser, fake)).status == 200
+
+
+@on_one_store
+@pytest.mark.parametrize("fault", ["error", "busy"])
+async def test_an_endpoint_that_fails_takes_no_roles_from_anybody(
+    server: ApiClient, browser: BrowserClient, fake: FakeIssuer, fault: str
+):
+    fake.user_info = {"sub": "ada", "groups": ["ops"]}
+    assert (await _sign_in(browser, fake, groups=None)).status == 200
+
+    async def fail(asked: str) -> web.StreamResponse | None:
+        return FAULTS[fault]() if asked == "/userinfo" else None
+
+    fake.before = fail
+    async with browsing(server.url) as second:
+        assert (await _sign_in(second, fake, groups=None)).status == 503
+        assert (await _sign_in(second, fake, name=None)).status == 200, "only the name is missing"
+    assert await browser.status() == 200
 
 
 @on_one_store

@@ -159,7 +159,7 @@ class OpenIdProvider:
         if status == 200 and isinstance(token.get("id_token"), str):
             return token
         error = clean_name(token.get("error_description")) or clean_name(token.get("error"))
-        if status >= 500:
+        if _is_busy(status):
             raise _unavailable(f"its token endpoint answers {status}")
         raise Unauthenticated(f"{self.name} does not accept this sign-in ({error or status}); sign in again")
 
@@ -204,12 +204,15 @@ class OpenIdProvider:
         self, metadata: Mapping[str, Any], token: Mapping[str, Any], claims: dict[str, object]
     ) -> dict[str, object]:
         """Return the claims with those that the issuer gives only at its userinfo endpoint."""
-        wanted = {self._settings.oidc_groups_claim.split(".")[0], "name", "email"}
-        wanted |= {"email_verified"} if self._settings.oidc_domains else set()
+        needed = {self._settings.oidc_groups_claim.split(".")[0]}
+        needed |= {"email", "email_verified"} if self._settings.oidc_domains else set()
         url, access = metadata.get("userinfo_endpoint"), token.get("access_token")
+        wanted = needed | {"name", "email"}
         if wanted <= claims.keys() or not isinstance(url, str) or not isinstance(access, str):
             return claims
         status, more = await _request("GET", url, {"authorization": f"Bearer {access}"})
+        if _is_busy(status) and not needed <= claims.keys():  # a person without groups loses all access
+            raise _unavailable(f"its userinfo endpoint answers {status}")
         if status != 200 or more.get("sub") != claims["sub"]:
             log.warning("sign_in.no_user_info", status=status)
             return claims
@@ -299,6 +302,11 @@ async def _request(
             raise _unavailable(f"a response of {response.status} is not a JSON object")
         found = {}
     return response.status, found
+
+
+def _is_busy(status: int) -> bool:
+    """Return whether the issuer may answer the same request in another way later."""
+    return status >= 500 or status == 429
 
 
 def _unavailable(why: str) -> Unavailable:
