@@ -98,7 +98,7 @@ async def test_a_report_that_is_nested_too_deeply_holds_up_no_others(monkeypatch
     monkeypatch.setattr(client._connection, "request", request)
     reporter = Reporter(client, ReconnectBackoff(0.001, 0.001), lambda error: None, lambda run, attempt: None)
     deep: dict[str, object] = {}
-    for _ in range(700):
+    for _ in range(100_000):
         deep = {"a": deep}
     reporter.submit(run_report("a", 1, Result(evidence=deep)))
     reporter.submit(run_report("b", 1, Result("done")))

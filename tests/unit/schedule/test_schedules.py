@@ -291,7 +291,7 @@ def test_seconds_instead_of_milliseconds_are_refused():
         ({"kind": "cron", "expr": "* " * 2000}, "it has at most 1000"),
         ("x" * 5000, "at most 1000 characters; this one has 5000"),
         # times
-        ("2027-02-30T09:00", "'2027-02-30T09:00' is not a time (day is out of range for month)"),
+        ("2027-02-30T09:00", "'2027-02-30T09:00' is not a time (day "),
         ("2027-03-01T25:00", "is not a time"),
         ("2027-03-01T09:00 Europe/Berlin", "is not a time"),
         ("2027-03-01", "has no time of day; write '2027-03-01T09:00'"),
