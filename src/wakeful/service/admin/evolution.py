@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from wakeful.document.agents import SUGGEST
 from wakeful.engine.launcher_registry import LauncherRegistry
-from wakeful.errors import FailedPrecondition, InvalidArgument, WakefulError
+from wakeful.errors import FailedPrecondition, InvalidArgument, Unavailable, WakefulError
 from wakeful.evolution.evaluation import Evaluation, JobProposals, evaluate, is_evaluated, reconcile
 from wakeful.evolution.rules import (
     NO_RUNS,
@@ -101,11 +101,16 @@ class Evolution:
         for each in applied:
             if not is_evaluated(each, now_ms):
                 continue
-            found = await self._evaluated(each, now_ms)
-            if found.verdict == "too_early":
-                continue
-            evaluated += 1
-            rolled_back += await self._settle(each, found, now_ms)
+            try:
+                found = await self._evaluated(each, now_ms)
+                if found.verdict == "too_early":
+                    continue
+                rolled_back += await self._settle(each, found, now_ms)
+                evaluated += 1
+            except Unavailable:
+                raise
+            except WakefulError as error:  # such as a job that cannot be read: the others go on
+                log.warning("suggestion.not_evaluated", **_fields(each), error=error.message)
         result = EvaluationResult(evaluated, rolled_back)
         log.info("evolution.evaluated", workspace=workspace, agent=agent, **result._asdict())
         return result

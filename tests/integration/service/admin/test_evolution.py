@@ -311,6 +311,24 @@ async def test_a_suggestion_that_made_its_figure_worse_is_rolled_back(ada: Evolv
 
 
 @on_one_store
+async def test_an_unreadable_job_does_not_stop_the_evaluation_of_the_others(ada: EvolvingAgent) -> None:
+    for name in ("broken", "work"):
+        await ada.add(name, timeout="30s")
+        await ada.spend(timing_out(name, HOUR, 30 * SECOND, lambda _: 50 * SECOND), days=7)
+    await analyze(ada)
+    for each in await suggestions(ada, "open"):
+        await ada.app.suggestions.apply(each.id)
+    broken = await ada.job("broken")
+    await ada.app.store.change_job(broken.id, lambda row: JobChange(row._replace(policy='{"jitterMs":"x"}')))
+    await ada.spend(timing_out("work", HOUR, MINUTE, lambda _: HOUR), days=7)
+    assert await evaluate(ada) == EvaluationResult(evaluated=1, rolled_back=1)
+    assert {each.job: each.status for each in await suggestions(ada)} == {
+        "broken": "applied",
+        "work": "rolled_back",
+    }
+
+
+@on_one_store
 async def test_a_wider_interval_that_overlaps_even_more_is_rolled_back(ada: EvolvingAgent) -> None:
     await ada.add(schedule="every 10m")
     await ada.spend(overlapping("work", 10 * MINUTE, lambda _: 15 * MINUTE))
