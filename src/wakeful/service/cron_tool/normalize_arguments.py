@@ -17,6 +17,7 @@ from wakeful.errors import InvalidArgument, InvalidSchedule
 from wakeful.job.job import MAX_NAME
 from wakeful.schedule.phrase_words import named_zones, zone_name
 from wakeful.service.cron_tool.values import KINDS, WHEN, empty, json_in, plain, read_schedule, text
+from wakeful.store.internal_jobs import is_reserved
 from wakeful.values.instance_names import check_instance
 from wakeful.values.json_value import camel
 
@@ -211,8 +212,8 @@ def check_message(fields: Mapping[str, object]) -> None:
 def name_from(text: str) -> str:
     """Return a name for a job that has none, from its text.
 
-    >>> name_from("Check the build, and tell Ada!"), name_from("…")
-    ('check-the-build-and-tell-ada', 'job')
+    >>> name_from("Check the build, and tell Ada!"), name_from("…"), name_from("Heartbeat")
+    ('check-the-build-and-tell-ada', 'job', 'job-heartbeat')
     """
     words = re.findall(r"[a-z0-9]+", text.lower())
     name = ""
@@ -220,7 +221,8 @@ def name_from(text: str) -> str:
         if len(name) + len(word) > MAX_NAME - 24:  # room for a number that makes it unique
             break
         name = f"{name}-{word}" if name else word
-    return name or (words[0][: MAX_NAME - 24] if words else "job")
+    name = name or (words[0][: MAX_NAME - 24] if words else "job")
+    return f"job-{name}" if is_reserved(name) else name
 
 
 # --- internal ----------------------------------------------------------------------------------------

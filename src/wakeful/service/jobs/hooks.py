@@ -19,7 +19,7 @@ from wakeful.launch.secrets import ROTATION_MS
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.agent_policy import check_not_event_job, check_payload
-from wakeful.service.auth.rate_limits import RateLimited, RateLimiter
+from wakeful.service.auth.rate_limits import RateLimited, RateLimiter, limited_address
 from wakeful.service.jobs.job_editor import JobDependencies, JobEditor, check_version, run_as_it_is
 from wakeful.service.jobs.job_query import no_job
 from wakeful.service.runs.manual_runs import hook_run, read_payload
@@ -78,7 +78,7 @@ class JobHooks:
         self._editor = editor
         self._per_minute = dependencies.hooks_per_minute
         self._requests = RateLimiter[str](self._per_minute)
-        self._unknown = RateLimiter[str | None](UNKNOWN_PER_MINUTE)
+        self._unknown = RateLimiter[str](UNKNOWN_PER_MINUTE)
         #: hashes of tokens that were valid lately: unknown ones do not use up their lookups
         self._seen: set[bytes] = set()
 
@@ -153,13 +153,13 @@ class JobHooks:
         """Return the sender of a request. NotFound: the token is unknown. RateLimited: too many requests."""
         if _TOKEN.fullmatch(token) is None:
             raise _unknown()
-        hashed, now_ms = _hash(token), self._store.clock.now_ms()
-        if hashed not in self._seen and (wait_s := self._unknown.wait_s(address, now_ms)):
+        hashed, now_ms, sender = _hash(token), self._store.clock.now_ms(), limited_address(address)
+        if hashed not in self._seen and (wait_s := self._unknown.wait_s(sender, now_ms)):
             raise RateLimited("too many requests with unknown trigger URLs; try again later", wait_s)
         found = await self._store.hook(hashed)
         if found is None:
             self._seen.discard(hashed)
-            self._unknown.take(address, now_ms)
+            self._unknown.take(sender, now_ms)
             raise _unknown()
         hook, job = found
         current_tenant.set(job.workspace)  # the sender has no key

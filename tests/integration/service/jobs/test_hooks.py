@@ -14,6 +14,7 @@ from wakeful import Launch, NotFound, Wakeful
 from wakeful.errors import FailedPrecondition
 from wakeful.launch.secrets import ROTATION_MS
 from wakeful.service.auth.access import LOCAL
+from wakeful.service.auth.rate_limits import RateLimited
 from wakeful.service.jobs.hooks import UNKNOWN_PER_MINUTE
 from wakeful.settings import Settings, active_settings
 from wakeful.store.rows import RunFilter, RunView
@@ -342,6 +343,12 @@ async def test_unknown_urls_are_not_found_and_then_limited(ask: ApiClient):
     assert (await known()).status == 202
     with pytest.raises(NotFound, match="no such trigger URL"):
         await hooks.authenticate("hook_" + "y" * 43, "192.0.2.7")
+    # A client with IPv6 has a whole network of addresses.
+    for number in range(UNKNOWN_PER_MINUTE):
+        with pytest.raises(NotFound):
+            await hooks.authenticate("hook_" + "y" * 43, f"2001:db8::{number:x}")
+    with pytest.raises(RateLimited):
+        await hooks.authenticate("hook_" + "y" * 43, "2001:db8::ffff")
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from wakeful import InvalidArgument, InvalidSchedule
 from wakeful.job.job import check_slug
+from wakeful.service.auth.agent_policy import check_not_reserved
 from wakeful.service.cron_tool.normalize_arguments import (
     ACTIONS,
     check_message,
@@ -384,11 +385,13 @@ def test_an_empty_job_is_refused():
         ("x" * 100, "x" * 40),
         ("日本語", "job"),
         ("", "job"),
+        ("Wakeful: read what is new", "job-wakeful-read-what-is-new"),
     ],
 )
 def test_a_name_is_generated_from_the_message(message: str, name: str):
     assert name_from(message) == name
     check_slug(f"{name}-50")
+    check_not_reserved(name)
 
 
 @pytest.mark.parametrize("limit", ["many", 0, -1, True])
