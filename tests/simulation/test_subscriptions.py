@@ -98,7 +98,7 @@ class Launcher(EventLauncher):
         super().__init__(Secrets(b"s" * 32), OPEN, world.clock, lambda status: None, resolver=anything)
         self._world, self._store = world, store
         self.find_url = self._find
-        self.end = lambda identity: store.end_subscription(identity, "gone")
+        self.end, self.lose = store.end_subscription, store.lose_events
 
     async def open(self) -> None:
         client: Any = self

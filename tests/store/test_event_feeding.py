@@ -150,7 +150,7 @@ async def test_a_subscription_begins_at_a_position_that_no_replica_is_past(
     assert (await _subscribe(store, "run.finished", "{}", 3)).position >= begin
 
 
-async def test_a_paused_subscription_gets_no_events_of_that_time(store: Store, clock: FalseClock) -> None:
+async def test_a_paused_subscription_is_told_that_it_lost_events(store: Store, clock: FalseClock) -> None:
     row, other = [await _subscribe(store, "job.changed", "{}", number) for number in range(2)]
     loop = EventFeeder(store, store.clock, max_sleep_ms=100)
     for number, enabled in enumerate((True, False, True)):
@@ -158,8 +158,19 @@ async def test_a_paused_subscription_gets_no_events_of_that_time(store: Store, c
         await store.create_jobs([asleep(f"job-{number}")])
         while (await loop.step() or 0) == clock.ms:
             pass
-    found = [[event["data"]["job"] for event in await _delivered(store, each)] for each in (row, other)]  # type: ignore[index]
+        lost = await store.subscription(row.id)
+        assert lost is not None
+        assert (lost.reason, lost.is_active) == (None if number == 0 else "gap", True)
+    clock.ms += 60_000
+    for each in (loop, EventFeeder(store, store.clock, max_sleep_ms=100), loop):
+        await each.step()
+    position = await store.event_position()
+    assert position is not None
+    *events, gap = await _delivered(store, row)
+    assert gap == {"type": "gap", "cursor": str(position.change)}
+    found = [[event["data"]["job"] for event in each] for each in (events, await _delivered(store, other))]  # type: ignore[index]
     assert found == [["job-0", "job-2"], ["job-0", "job-1", "job-2"]]
+    assert await store.subscription(row.id) == row
 
 
 def _enable(enabled: bool, row: JobRow) -> JobChange:
@@ -250,11 +261,11 @@ async def test_a_fact_is_compared_only_with_subscriptions_to_its_agent_and_job(
     ]
     data: dict[str, Json] = {"agent": "a", "job": "b", "state": "succeeded"}
     fact = Fact(6, "run.finished", NOW, "default", "r", data)
-    found = deliveries(fact, Subscribers(rows), NOW, NOW)
+    found = deliveries(fact, [*Subscribers(rows).of(fact)], NOW, NOW)
     assert sorted(identity for identity, _ in found) == ["0", "2", "3", "4"]
     assert len(compared) == 5
     for other in (fact._replace(workspace="hr"), fact._replace(seq=5), fact._replace(name="job.changed")):
-        assert deliveries(other, Subscribers(rows), NOW, NOW) == []
+        assert deliveries(other, [*Subscribers(rows).of(other)], NOW, NOW) == []
 
 
 async def test_only_what_somebody_subscribes_to_is_read_and_not_much_at_once(

@@ -14,7 +14,7 @@ from typing import Final
 from wakeful.engine.alerter import Alerter
 from wakeful.engine.completer import Completer
 from wakeful.engine.dispatcher import Dispatcher, give_back
-from wakeful.engine.event_feeder import EventFeeder
+from wakeful.engine.event_feeder import EndRule, EventFeeder
 from wakeful.engine.history import AuditAppender, Pruner, RunCounter
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.loop import Loop
@@ -27,6 +27,7 @@ from wakeful.engine.worker import Worker
 from wakeful.errors import IncompatibleSchema, Unavailable
 from wakeful.job.policy import Backoff
 from wakeful.launch.budgets import BudgetCache, BudgetGate
+from wakeful.launch.event_callback import KIND, EventLauncher
 from wakeful.launch.precheck import recorder
 from wakeful.logs import get_logger
 from wakeful.run.consequences import consequences
@@ -146,7 +147,7 @@ class Engine:
             self._verifier,
             RunCounter(store, clock, max_sleep_ms=config.heartbeat_ms),
             AuditAppender(store, clock, max_sleep_ms=config.heartbeat_ms),
-            EventFeeder(store, clock, max_sleep_ms=tick_ms),
+            EventFeeder(store, clock, max_sleep_ms=tick_ms, end=_end_rule(launchers)),
             *extra_loops,
         ]
         metrics.loops = lambda: {loop.name: loop.stalled for loop in self._loops}
@@ -321,3 +322,9 @@ async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
         if not task.cancelling():
             task.cancel()
     await asyncio.shield(asyncio.gather(*tasks, return_exceptions=True))
+
+
+def _end_rule(launchers: LauncherRegistry) -> EndRule | None:
+    """Return what ends subscriptions and tells their callbacks; None: this process has no services."""
+    launcher = launchers.launcher(KIND)
+    return launcher.end if isinstance(launcher, EventLauncher) and hasattr(launcher, "end") else None

@@ -1,5 +1,7 @@
 """The event feeder: makes runs of what subscriptions to MCP events wait for, and ends those that expired.
 
+A callback that lost events is told by one more run, a `gap`.
+
 It reads the changelog, so an event commits together with what happened. The runs of a batch and the position
 in the changelog change in one transaction, which does nothing if another replica was faster: each event
 becomes one run per subscription, in the order of commits, whatever stops in between.
@@ -11,8 +13,8 @@ import asyncio
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 from wakeful.document import work_from_text
 from wakeful.engine.event_facts import Fact, first_rows, read_facts
@@ -20,7 +22,8 @@ from wakeful.engine.loop import Loop
 from wakeful.logs import get_logger
 from wakeful.run.factory import manual_run
 from wakeful.run.run import NewRun
-from wakeful.signal.event_catalog import job_name, passes
+from wakeful.signal.event_catalog import TICK, job_name, passes
+from wakeful.signal.mcp_events import gap_json
 from wakeful.store.port import Store
 from wakeful.store.sql.subscriptions import EventPosition, SubscriptionRow
 from wakeful.values.clock import Clock
@@ -42,30 +45,37 @@ _LANE: Final = work_from_text("{}").lane
 
 log = get_logger("wakeful.event_feeder")
 
+#: Ends a subscription for a reason; returns it, or None if it has ended.
+EndRule: TypeAlias = Callable[[str, str], Awaitable[SubscriptionRow | None]]
+
 
 class EventFeeder(Loop):
     """Makes the runs that deliver events, and ends subscriptions that have expired."""
 
     name = "event_feeder"
 
-    def __init__(self, store: Store, clock: Clock, *, max_sleep_ms: int) -> None:
+    def __init__(self, store: Store, clock: Clock, *, max_sleep_ms: int, end: EndRule | None = None) -> None:
         super().__init__(clock, max_sleep_ms)
         self._store = store
-        #: when it is checked which subscriptions have too many waiting events
-        self._check_ms = 0
+        self._end: EndRule = end or store.end_subscription
+        #: when it was last checked which subscriptions lost events, or have too many that wait
+        self._checked_ms = -_CHECK_MS
 
     async def step(self) -> int | None:
         """Handle one batch. Returns a near time while there is more."""
         now_ms = self.clock.now_ms()
         expired = await self._store.expired_subscriptions(now_ms, _BATCH)
         for identity in expired:
-            if await self._store.end_subscription(identity, "expired") is not None:
-                log.info("subscription.ended", subscription=identity, reason="expired")
+            if (ended := await self._end(identity, "expired")) is not None:
+                log.info("subscription.ended", subscription=identity, reason=ended.reason)
+        is_time = not 0 <= now_ms - self._checked_ms < _CHECK_MS
+        if is_time:
+            self._checked_ms = now_ms
+            await self._tell_gaps()
         before = await self._store.event_position()
         if before is None:
             return now_ms if len(expired) == _BATCH else None
-        if now_ms >= self._check_ms:
-            self._check_ms = now_ms + _CHECK_MS
+        if is_time:
             await self._end_full()
         more = await self._feed(before) or len(expired) == _BATCH
         return now_ms if more else now_ms + _EVERY_MS
@@ -73,15 +83,25 @@ class EventFeeder(Loop):
     async def _end_full(self) -> None:
         """End subscriptions with too many waiting events: those of a dead callback would fill the disk."""
         for identity in await self._store.full_subscriptions(_MOST_WAITING):
-            if await self._store.end_subscription(identity, "queue_full") is not None:
+            if await self._end(identity, "queue_full") is not None:
                 log.warning("subscription.ended", subscription=identity, reason="queue_full")
+
+    async def _tell_gaps(self) -> None:
+        """Add a delivery that tells of lost events, after those that wait."""
+        for row in await self._store.lost_subscriptions(_BATCH):
+            at, now_ms = await self._store.event_position(), self.clock.now_ms()
+            cursor = None if at is None or row.event == TICK else str(max(at.change, row.position))
+            at_ms = now_ms if at is None else max(now_ms, at.at_ms)
+            run = new_delivery(row, f"gap:{now_ms}", compact(gap_json(cursor)), now_ms, at_ms)
+            if await self._store.tell_gap(row.id, run):
+                log.warning("subscription.gap", subscription=row.id, run=run.id)
 
     async def _feed(self, before: EventPosition) -> bool:
         """Make the runs of one batch of changes after that position. Returns whether there may be more."""
         batch = await self.read(before)
         if batch is None:
             return False
-        if await self._store.feed(before, batch.position, batch.runs) and batch.runs:
+        if await self._store.feed(before, batch.position, batch.runs, batch.lost) and batch.runs:
             log.debug("events.fed", count=len(batch.runs))
         return batch.more
 
@@ -96,6 +116,7 @@ class EventFeeder(Loop):
         wanted = {(fact.workspace, fact.name) for fact in facts}
         subscribers = Subscribers(await self._store.subscribers(sorted(wanted)) if wanted else ())
         runs: list[tuple[str, NewRun]] = []
+        lost: set[str] = set()
         change, at_ms, now_ms = rows[-1].last, before.at_ms + 1, self.clock.now_ms()
         for number, fact in enumerate(facts, 1):
             if number % _AT_ONCE == 0:
@@ -103,11 +124,13 @@ class EventFeeder(Loop):
             if len(runs) >= _RUNS and fact.seq > change:
                 break
             at_ms = max(at_ms, fact.at_ms)
-            runs += deliveries(fact, subscribers, now_ms, at_ms)
+            rows_of = list(subscribers.of(fact))
+            lost.update(row.id for row in rows_of if row.is_paused)
+            runs += deliveries(fact, [row for row in rows_of if not row.is_paused], now_ms, at_ms)
             if len(runs) >= _RUNS:  # the rest is for the next batch
                 change = fact.seq
         more = len(found) == limit or change < found[-1].last
-        return Batch(EventPosition(change, at_ms), runs, more)
+        return Batch(EventPosition(change, at_ms), runs, more, lost)
 
 
 class Batch(NamedTuple):
@@ -117,6 +140,8 @@ class Batch(NamedTuple):
     runs: Sequence[tuple[str, NewRun]]
     #: whether there may be more changes
     more: bool
+    #: the subscriptions that lose events, because their jobs are paused
+    lost: Collection[str] = ()
 
 
 class Subscribers:
@@ -140,13 +165,14 @@ class Subscribers:
                         yield row
 
 
-def deliveries(fact: Fact, subscribers: Subscribers, now_ms: int, at_ms: int) -> list[tuple[str, NewRun]]:
-    """Return the runs that deliver a fact, each with its subscription.
+def deliveries(
+    fact: Fact, rows: Sequence[SubscriptionRow], now_ms: int, at_ms: int
+) -> list[tuple[str, NewRun]]:
+    """Return the runs that deliver a fact to these subscriptions, each with its subscription.
 
     They are scheduled at `at_ms`, which is not before the one of an earlier fact: the clock of the replica
     where this one happened may be behind.
     """
-    rows = list(subscribers.of(fact))
     if not rows:
         return []
     event = fact.to_event()

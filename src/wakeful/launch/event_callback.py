@@ -6,6 +6,9 @@ Only the internal jobs of subscriptions have such a target. The body is one even
 event `schedule.tick`. The signature is the one of Standard Webhooks, and `webhook-id` is the id of the event.
 2xx succeeds. 410 ends the subscription before the outcome is recorded, so that no waiting event is sent after
 it. Everything else fails and may be retried. Redirects are not followed.
+
+If events are lost, because they failed for too long or were missed, the callback is told by a `gap`, which is
+a delivery like an event. When Wakeful ends a subscription, the callback is told once by `terminated`.
 """
 
 from __future__ import annotations
@@ -14,34 +17,49 @@ import asyncio
 import json
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from yarl import URL
 
 from wakeful.document import timing_from_text
-from wakeful.errors import InvalidArgument, Unavailable
+from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.job.target_kinds import EVENT
 from wakeful.launch.address_guard import AddressRefused
-from wakeful.launch.http.messages import HttpError
+from wakeful.launch.http.messages import HttpError, Response
 from wakeful.launch.port import Launch, truncate
 from wakeful.launch.secrets import standard_signature
 from wakeful.launch.tick_events import TickCursor, tick_event
 from wakeful.launch.webhook import WebhookLauncher, parse_url, traceparent
 from wakeful.launch.webhook_response import read_text
-from wakeful.run.outcome import Failed, Outcome
+from wakeful.logs import get_logger
+from wakeful.run.outcome import Failed, Outcome, Succeeded
 from wakeful.signal.mcp_events import (
     MAX_MESSAGE,
     SUBSCRIPTION_HEADER,
     McpEvent,
+    gap_json,
+    takes_control,
+    terminated_json,
     verification_json,
 )
+from wakeful.store.sql.subscriptions import SubscriptionRow
 from wakeful.values.json_value import Json, compact
 from wakeful.values.stored_text import is_storable
 
 KIND: Final = EVENT
+#: How often an event is tried; a gap, which would hold up the events after it, is tried less often.
+MAX_ATTEMPTS: Final = 30
+_CONTROL_ATTEMPTS: Final = 5
+#: Statuses of a callback that does not know a message, and of one that takes no body of this size.
+_REFUSED: Final = frozenset({400, 404, 405, 413, 415, 422, 501})
+_TOO_LARGE: Final = 413
+#: Before each try to tell a callback that its subscription is over.
+_PAUSES_S: Final = (0, 2, 10)
 #: How long the verification of a callback may take.
 _VERIFY_S: Final = 10.0
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+
+log = get_logger("wakeful.events")
 
 
 class CallbackRefused(InvalidArgument):
@@ -59,8 +77,14 @@ class EventLauncher(WebhookLauncher):
     kind = KIND
     #: returns the callback of an active subscription; None: it has ended
     find_url: Callable[[str], Awaitable[str | None]]
-    #: ends a subscription whose callback is gone
-    end: Callable[[str], Awaitable[object]]
+    #: ends a subscription for a reason, such as `gone`
+    end: Callable[[str, str], Awaitable[SubscriptionRow | None]]
+    #: records that events of a subscription are lost, so that its callback is told
+    lose: Callable[[str], Awaitable[object]]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._notices: set[asyncio.Task[None]] = set()
 
     def check(self, target: Mapping[str, Json]) -> None:
         """Raise InvalidArgument for a target without a subscription."""
@@ -90,14 +114,9 @@ class EventLauncher(WebhookLauncher):
 
     async def verify_callback(self, url: str, secret: bytes, subscription: str) -> None:
         """Post a challenge to a callback. Raises CallbackRefused unless the callback returns it."""
-        if self._client is None:
-            raise Unavailable("no engine runs in this process; send the request to another one")
-        challenge, message = secrets.token_urlsafe(32), f"msg_{secrets.token_hex(16)}"
-        body = compact(verification_json(challenge)).encode()
-        headers = self._signed(message, (secret,), body, subscription)
+        challenge = secrets.token_urlsafe(32)
         try:
-            async with asyncio.timeout(_VERIFY_S):
-                response = await self._client.request("POST", URL(url), headers, body, MAX_MESSAGE)
+            response = await self._send(url, (secret,), subscription, verification_json(challenge))
         except TimeoutError as error:
             raise CallbackRefused(f"no response within {_VERIFY_S:.0f} s", "timeout") from error
         except AddressRefused as error:
@@ -116,6 +135,42 @@ class EventLauncher(WebhookLauncher):
         if not isinstance(answer, dict) or answer.get("challenge") != challenge:
             raise CallbackRefused("it did not return the challenge of the verification", "challenge_failed")
 
+    async def _send(
+        self, url: str, keys: tuple[bytes, ...], subscription: str, message: Mapping[str, Json]
+    ) -> Response:
+        if self._client is None:
+            raise Unavailable("no engine runs in this process; send the request to another one")
+        body, identity = compact(dict(message)).encode(), f"msg_{message['type']}_{secrets.token_hex(16)}"
+        headers = self._signed(identity, keys, body, subscription)
+        async with asyncio.timeout(_VERIFY_S):
+            return await self._client.request("POST", URL(url), headers, body, MAX_MESSAGE)
+
+    def tell_end(self, url: str, keys: tuple[bytes, ...], subscription: str, code: int, message: str) -> None:
+        """Tell a callback in the background that its subscription is over, if it takes such messages."""
+        if self._client is not None and takes_control(URL(url).raw_host):
+            notice = self._tell_end(url, keys, subscription, terminated_json(code, message))
+            task = asyncio.create_task(notice, name="wakeful-event-end")
+            self._notices.add(task)
+            task.add_done_callback(self._notices.discard)
+
+    async def _tell_end(
+        self, url: str, keys: tuple[bytes, ...], subscription: str, message: Mapping[str, Json]
+    ) -> None:
+        for pause_s in _PAUSES_S:
+            await asyncio.sleep(pause_s)
+            try:
+                if (await self._send(url, keys, subscription, message)).status < 500:
+                    return
+            except (HttpError, OSError, ValueError, WakefulError) as error:
+                log.info("subscription.not_told", subscription=subscription, error=str(error))
+
+    async def close(self) -> None:
+        """Close the connections; callbacks that are not told yet are not told."""
+        for task in self._notices:
+            task.cancel()
+        await asyncio.gather(*self._notices, return_exceptions=True)
+        await super().close()
+
     async def start(self, run: Launch) -> Outcome:
         """Post the event of the run and return its outcome."""
         try:
@@ -127,19 +182,39 @@ class EventLauncher(WebhookLauncher):
         url = await self.find_url(subscription)
         if url is None:
             return Failed("its subscription has ended", permanent=True, reason="subscription_ended")
-        event = run.payload_text if _is_event(run.payload) else compact(_tick(run).to_json())
-        launch = run.with_target({"kind": "webhook", "url": url, "subscription": subscription}, event)
+        payload, since = run.payload, run.target.get("sinceMs")
+        at = TickCursor(since if isinstance(since, int) else run.scheduled_ms, run.scheduled_ms)
+        is_control = isinstance(payload, dict) and "type" in payload
+        if isinstance(payload, dict) and is_control:
+            if not takes_control(URL(url).raw_host):
+                return Succeeded("not sent: the callback takes no such messages")
+            body: str | None = compact(gap_json(str(payload.get("cursor") or at)))
+        elif isinstance(payload, dict) and "eventId" in payload:
+            body = run.payload_text
+        else:
+            body = compact(_tick(run, subscription, at).to_json())
+            if run.missed and not run.retried:
+                await self.lose(subscription)
+        launch = run.with_target({"kind": "webhook", "url": url, "subscription": subscription}, body)
         outcome = await super().start(launch)
-        if isinstance(outcome, Failed) and outcome.reason == "gone":
-            await self.end(subscription)
+        if not isinstance(outcome, Failed):
+            return outcome
+        if outcome.reason == "gone":
+            await self.end(subscription, "gone")
             return outcome._replace(pause_job=False)
+        status = outcome.response_code or 500
+        if is_control and (status in _REFUSED or run.attempt >= _CONTROL_ATTEMPTS):
+            return Succeeded(f"the callback did not take it: {outcome.error}", response_code=status)
+        outcome = outcome._replace(permanent=outcome.permanent or status == _TOO_LARGE)
+        if outcome.permanent or run.attempt >= MAX_ATTEMPTS:
+            await self.lose(subscription)
         return outcome
 
     def _body(self, run: Launch) -> bytes:
         return (run.payload_text or "null").encode()
 
     def _headers(self, run: Launch, secrets: tuple[bytes, ...], body: bytes) -> dict[str, str]:
-        identity = json.loads(body)["eventId"]
+        identity = json.loads(body).get("eventId") or f"msg_gap_{run.idempotency_key[:32]}"
         headers = self._signed(identity, secrets, body, str(run.target.get("subscription")))
         return {**headers, "traceparent": traceparent(run)}
 
@@ -159,15 +234,8 @@ class EventLauncher(WebhookLauncher):
         }
 
 
-def _tick(run: Launch) -> McpEvent:
+def _tick(run: Launch, subscription: str, at: TickCursor) -> McpEvent:
     ticks = None
     if run.timing is not None and run.anchor_ms is not None:
         ticks = timing_from_text(run.timing).ticks(run.anchor_ms)
-    since = run.target.get("sinceMs")
-    since_ms = since if isinstance(since, int) else run.scheduled_ms
-    cursor = TickCursor(since_ms, run.scheduled_ms)
-    return tick_event(str(run.target.get("subscription")), ticks, cursor, run.message)
-
-
-def _is_event(payload: Json) -> bool:
-    return isinstance(payload, dict) and "eventId" in payload
+    return tick_event(subscription, ticks, at, run.message)

@@ -196,7 +196,8 @@ class EventSubscription:
     #: when it ends unless it is refreshed; None: never
     expires_at: datetime | None
     ended_at: datetime | None
-    #: why it ended: `unsubscribed`, `ended`, `gone`, `expired`, `queue_full`
+    #: why it ended: `unsubscribed`, `ended`, `gone`, `expired`, `key_ended`, `queue_full`; of an active one
+    #: `gap`: it lost events, and its callback will be told
     reason: str | None
     #: the state and the time of its newest delivery
     last_state: Annotated[str | None, Form("RunState")]

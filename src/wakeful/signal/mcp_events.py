@@ -95,6 +95,25 @@ def verification_json(challenge: str) -> dict[str, Json]:
     return {"type": "verification", "challenge": challenge}
 
 
+def gap_json(cursor: str | None) -> dict[str, Json]:
+    """Return the message that events were lost, as it is sent."""
+    return {"type": "gap", "cursor": cursor}
+
+
+def terminated_json(code: int, message: str) -> dict[str, Json]:
+    """Return the message that the subscription is over, as it is sent."""
+    return {"type": "terminated", "error": {"code": code, "message": message}}
+
+
+def takes_control(host: str | None) -> bool:
+    """Return whether a callback may be sent `gap` and `terminated`: the profile of OpenAI has neither.
+
+    >>> takes_control("a.example"), takes_control("hooks.chatgpt.com"), takes_control("notopenai.com")
+    (True, False, True)
+    """
+    return not f".{host}".endswith((".openai.com", ".chatgpt.com"))
+
+
 def subscription_id(principal: str, url: str, name: str, arguments: Mapping[str, Json]) -> str:
     """Return the id of a subscription: a function of who subscribes to what, and where events go.
 

@@ -19,7 +19,7 @@ from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, Unavai
 from wakeful.job.job import Definition, JobRecord, Work, check_slug, choose_anchor
 from wakeful.job.policy import DAY_MS, Backoff, Policy
 from wakeful.job.self_scheduling import check_outside
-from wakeful.launch.event_callback import KIND, EventLauncher
+from wakeful.launch.event_callback import KIND, MAX_ATTEMPTS, EventLauncher
 from wakeful.launch.secrets import Keyring, read_secret
 from wakeful.launch.tick_events import (
     KEPT_MS,
@@ -36,7 +36,7 @@ from wakeful.service.auth.access import Action, Principal, check_person
 from wakeful.service.auth.accounts import Accounts, JobContext
 from wakeful.service.auth.agent_policy import AgentTargetPolicy
 from wakeful.signal.event_catalog import TICK, EventDefinition, check_arguments, find_event, job_name, passes
-from wakeful.signal.mcp_events import McpEvent, subscription_id
+from wakeful.signal.mcp_events import EXHAUSTED, FORBIDDEN, McpEvent, subscription_id
 from wakeful.store.audit import AuditEntry
 from wakeful.store.internal_jobs import WORKSPACE_AGENT
 from wakeful.store.port import Store
@@ -56,7 +56,7 @@ _POLICY: Final = Policy(
     max_queued=10_000,
     catchup="fire_immediately",
     catchup_window_ms=KEPT_MS,
-    max_attempts=30,
+    max_attempts=MAX_ATTEMPTS,
     backoff=Backoff(2_000, 900_000),
 )
 #: How long a subscription lasts that names no time to live, and the longest time to live. Nobody says that a
@@ -75,6 +75,12 @@ _LONGEST_POLL_MS: Final = 60_000
 _MOST_CHANGES: Final = 10_000
 _MOST_REPLAYED: Final = 1_000
 _TRIES: Final = 5
+#: What the callback is told at the end of a subscription: not if the client ended it, or let it expire.
+_TOLD: Final = {
+    "ended": (FORBIDDEN, "an admin ended the subscription"),
+    "key_ended": (FORBIDDEN, "the key that subscribed was revoked, or has expired"),
+    "queue_full": (EXHAUSTED, "too many events wait for the callback"),
+}
 _DELIVERY: Final = frozenset({"mode", "url", "secret"})
 
 
@@ -142,7 +148,8 @@ class Subscriptions:
         #: the callbacks of subscriptions, by id: the id is a function of the callback
         self._urls: BoundedCache[str, str] = BoundedCache(4 * MB)
         if launcher is not None:
-            launcher.find_url, launcher.end = self.find_url, self.end_gone
+            launcher.find_url, launcher.end = self.find_url, self.end_for
+            launcher.lose = store.lose_events
 
     async def subscribe(
         self, principal: Principal, workspace: str, agent: str | None, request: SubscriptionRequest
@@ -379,16 +386,27 @@ class Subscriptions:
             self._urls.put(identity, url, text_size(identity, url))
         return url
 
-    async def end_gone(self, identity: str) -> None:
-        """End a subscription whose callback answered 410."""
+    async def end_for(self, identity: str, reason: str) -> SubscriptionRow | None:
+        """End a subscription for a reason, such as `gone`. None: it has ended."""
         row = await self._store.subscription(identity)
-        if row is not None:
-            await self._end(row, "gone", None)
+        return None if row is None else await self._end(row, reason, None)
 
-    async def _end(self, row: SubscriptionRow, reason: str, principal: Principal | None) -> bool:
+    async def _end(
+        self, row: SubscriptionRow, reason: str, principal: Principal | None
+    ) -> SubscriptionRow | None:
+        """End a subscription, and tell its callback if that is news."""
         self._urls.drop(row.id)
         entries = [] if principal is None else [_entry(principal, row, "subscription.end")]
-        return await self._store.end_subscription(row.id, reason, entries) is not None
+        job = await self._store.job_by_id(row.job_id)
+        ended = await self._store.end_subscription(row.id, reason, entries)
+        told = None if ended is None else _TOLD.get(str(ended.reason))
+        if told is not None and job is not None and job.secret and self._launcher is not None:
+            try:
+                keys = (self._keyring.open(job.secret),)
+            except FailedPrecondition:  # nothing can be signed
+                return ended
+            self._launcher.tell_end(row.url, keys, row.id, *told)
+        return ended
 
     async def _authorize(
         self, principal: Principal, workspace: str, agent: str, event: EventDefinition

@@ -8,7 +8,7 @@ in one transaction.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 from wakeful.run.run import NewRun
@@ -22,6 +22,8 @@ from wakeful.store.sql.changelog import SqlChangelog
 from wakeful.store.sql.driver import SqlSession, Texts
 from wakeful.store.sql.people import SIGN_IN_LASTS_MS, may_give
 
+#: The reason of an active subscription that lost events: its callback will be told.
+GAP: Final = "gap"
 _COLUMNS: Final = (
     "id, workspace, agent, principal, event, arguments, url, job_id, position, created_at, refreshed_at, "
     "expires_at, ended_at, reason"
@@ -100,11 +102,23 @@ MOVE_POSITION: Final = """
     UPDATE event_position SET position = $3, at = $4 WHERE id = 1 AND position = $1 AND at = $2"""
 #: subscriptions_of_event: a range of it for each workspace and event; the primary key of jobs for each
 SUBSCRIBERS: Final = f"""
-    SELECT {_OF_SUBSCRIPTION}
+    SELECT {_OF_SUBSCRIPTION}, j.enabled
     FROM unnest($1::text[], $2::text[]) w (in_workspace, named)
     /*+ CROSS */ JOIN subscriptions s ON s.workspace = w.in_workspace AND s.event = w.named
     /*+ CROSS */ JOIN jobs j ON j.id = s.job_id
-    WHERE s.ended_at IS NULL AND j.enabled"""
+    WHERE s.ended_at IS NULL"""
+#: the primary key, once for each
+LOSE: Final = f"""
+    UPDATE subscriptions SET reason = '{GAP}'
+    WHERE id = ANY($1::text[]) AND ended_at IS NULL AND reason IS NULL"""
+#: subscriptions_of_event, all of it; the primary key of jobs for each
+LOST: Final = f"""
+    SELECT {_OF_SUBSCRIPTION}
+    FROM subscriptions s JOIN jobs j ON j.id = s.job_id
+    WHERE s.ended_at IS NULL AND s.reason = '{GAP}' AND j.enabled LIMIT $1"""
+#: the primary key. The replica that changes it writes the run
+TELL: Final = f"""
+    UPDATE subscriptions SET reason = NULL WHERE id = $1 AND ended_at IS NULL AND reason = '{GAP}'"""
 #: subscriptions_of_event, all of it
 SUBSCRIBED: Final = "SELECT DISTINCT event FROM subscriptions WHERE ended_at IS NULL"
 #: the primary key, once for each. A transaction that ends one waits, and then cancels its new runs
@@ -159,6 +173,8 @@ class SubscriptionRow(NamedTuple):
     #: only in lists: the state and the time of its newest delivery
     last_state: str | None = None
     last_ms: int | None = None
+    #: only of subscribers: whether its job is paused
+    is_paused: bool = False
 
     @property
     def is_active(self) -> bool:
@@ -197,17 +213,24 @@ async def event_position(session: SqlSession) -> EventPosition | None:
 
 
 async def subscribers(session: SqlSession, wanted: Sequence[tuple[str, str]]) -> list[SubscriptionRow]:
-    """Return the active subscriptions to these events, each a workspace and a name.
-
-    Without those whose jobs are paused: they get no events of that time, as others get no ticks.
-    """
+    """Return the active subscriptions to these events, each a workspace and a name."""
     rows = await session.rows(SUBSCRIBERS, *map(list, zip(*wanted, strict=True)))
-    return [SubscriptionRow(*row) for row in rows]
+    return [SubscriptionRow(*row[:-1])._replace(is_paused=not row[-1]) for row in rows]
 
 
 async def subscribed_events(session: SqlSession) -> list[str]:
     """Return the names of the events that somebody is subscribed to."""
     return await session.column(SUBSCRIBED)
+
+
+async def lose(session: SqlSession, subscription_id: str) -> int:
+    """Record that an active subscription lost events: its callback will be told."""
+    return await session.execute(LOSE, [subscription_id])
+
+
+async def lost(session: SqlSession, limit: int) -> list[SubscriptionRow]:
+    """Return active subscriptions whose callbacks must be told that events were lost."""
+    return [SubscriptionRow(*row) for row in await session.rows(LOST, limit)]
 
 
 async def prune(session: SqlSession, before_ms: int) -> int:
@@ -321,7 +344,8 @@ class SqlSubscriptions(SqlChangelog):
     ) -> SubscriptionRow | None:
         """End an active subscription: delete its job and cancel its waiting runs. Topic: `runs`.
 
-        Returns it as it was before; None: there is no active one.
+        Returns it as it was before, with the reason: `key_ended` if it expired with its key. None: there is
+        no active one.
         """
         now_ms = self.clock.now_ms()
 
@@ -331,13 +355,18 @@ class SqlSubscriptions(SqlChangelog):
             old = None if found is None else SubscriptionRow(*found)
             if old is None or not old.is_active:
                 return None
+            old = old._replace(reason=reason)
+            if reason == "expired":
+                key_end_ms = await _key_end(session, old.principal, now_ms)
+                if key_end_ms is not None and key_end_ms <= now_ms:
+                    old = old._replace(reason="key_ended")
             waiting = await session.column(WAITING_RUNS, old.job_id)
             cancelled = [(run_id, "subscription_ended") for run_id in waiting]
             await self._operations.runs.cancel_runs(db, events, now_ms, cancelled)
             await self._operations.jobs.delete_job(
                 db, events, self.clock, old.job_id, now_ms, "subscription_ended", lambda job: ()
             )
-            await session.execute(END, old.id, now_ms, reason)
+            await session.execute(END, old.id, now_ms, old.reason)
             return old
 
         return await self._record(Recorded(entries, lambda old: old is not None), write)
@@ -350,9 +379,15 @@ class SqlSubscriptions(SqlChangelog):
     subscribed_events = reads(subscribed_events)
 
     async def feed(
-        self, before: EventPosition, position: EventPosition, runs: Sequence[tuple[str, NewRun]]
+        self,
+        before: EventPosition,
+        position: EventPosition,
+        runs: Sequence[tuple[str, NewRun]],
+        lost: Collection[str] = (),
     ) -> bool:
         """Move the position from `before`, and add the runs whose subscriptions (ids) are active.
+
+        `lost` are subscriptions that lose events, because their jobs are paused.
 
         False: the position is another one, and nothing is written. Changes after it are not pruned.
         """
@@ -366,8 +401,24 @@ class SqlSubscriptions(SqlChangelog):
             added = [run for identity, run in runs if identity in held]
             if added:
                 await self._operations.insert_runs.insert_runs(db, events, now_ms, added)
+            if lost:
+                await session.execute(LOSE, sorted(lost))
             return True
 
         return await self._driver.write(write)
 
+    async def tell_gap(self, subscription_id: str, run: NewRun) -> bool:
+        """Add the run that tells a subscription of lost events. False: another replica did, or it ended."""
+        now_ms = self.clock.now_ms()
+
+        async def write(db: Any, events: TransactionEvents) -> bool:
+            if not await self._driver.session(db).execute(TELL, subscription_id):
+                return False
+            await self._operations.insert_runs.insert_runs(db, events, now_ms, [run])
+            return True
+
+        return await self._driver.write(write)
+
+    lose_events = writes(lose)
+    lost_subscriptions = reads(lost)
     prune_subscriptions = writes(prune)

@@ -34,6 +34,7 @@ class Subscriber:
         self.client = client
         self.receiver = receiver
         self.events: list[dict[str, Any]] = []
+        self.ends: list[dict[str, Any]] = []
         self.status = 200
         self.challenge: str | None = None
         self.agent = ""
@@ -47,6 +48,9 @@ class Subscriber:
         message = json.loads(body)
         if message.get("type") == "verification":
             return web.json_response({"challenge": self.challenge or message["challenge"]})
+        if message.get("type") == "terminated":
+            self.ends.append({**message["error"], "to": headers["x-mcp-subscription-id"]})
+            return web.Response(status=503 if len(self.ends) == 1 else 204)
         assert headers["webhook-id"] == message["eventId"]
         if self.status == 200:
             self.events.append(message)
@@ -369,7 +373,8 @@ async def test_a_subscription_that_lapsed_gets_what_happened_since_its_cursor(su
 async def test_ticks_are_polled_and_replayed_with_their_numbers(subscriber: Subscriber) -> None:
     now_ms = subscriber.client.app.store.clock.now_ms()
     begun_ms = (now_ms - 600_000) // 60_000 * 60_000 + 30_000  # nine or ten minutes ago
-    request = {"name": "schedule.tick", "arguments": {"schedule": "* * * * *", "message": "Look around."}}
+    wake = {"schedule": "* * * * *", "message": "Look around."}
+    request: dict[str, Any] = {"name": "schedule.tick", "arguments": wake}
     page = await subscriber.result("events/poll", **request, cursor=f"{begun_ms}.{begun_ms}", maxEvents=4)
     first = page["events"]
     assert ([event["data"]["number"] for event in first], page["hasMore"]) == ([1, 2, 3, 4], True)
@@ -458,6 +463,27 @@ async def test_an_admin_sees_and_ends_subscriptions(subscriber: Subscriber) -> N
     assert (await client("DELETE", f"/subscriptions/{made['id']}")).status == 409
     (row,) = (await client("GET", "/subscriptions")).body["subscriptions"]
     assert row["reason"] == "ended"
+
+
+@on_one_store
+async def test_a_callback_is_told_that_others_ended_its_subscription(subscriber: Subscriber) -> None:
+    client, slow = subscriber.client, {"schedule": "0 9 * * *"}
+    key, secret = await client.app.services.auth.keys.create(LOCAL, "default", {"role": "admin"})
+    ended = await subscriber.result("events/subscribe", **subscriber.tick(arguments=slow))
+    request = subscriber.tick(arguments=slow)
+    revoked = (await subscriber.call("events/subscribe", client.with_key(secret), **request))["result"]
+    own = {**slow, "message": "Mine."}
+    await subscriber.result("events/subscribe", **subscriber.tick(arguments=own))
+    await subscriber.result("events/unsubscribe", **subscriber.tick(arguments=own))
+    assert (await client("DELETE", f"/subscriptions/{ended['id']}")).status == 204
+    await eventually(lambda: len(subscriber.ends) == 2)  # the first answer was 503
+    await client.app.services.auth.keys.revoke(LOCAL, "default", key.id)
+    await eventually(lambda: len(subscriber.ends) == 3)
+    assert [each["to"] for each in subscriber.ends] == [ended["id"], ended["id"], revoked["id"]]
+    assert {each["code"] for each in subscriber.ends} == {-32012}
+    row = await client.app.store.subscription(revoked["id"])
+    assert row is not None
+    assert row.reason == "key_ended"
 
 
 @on_one_store

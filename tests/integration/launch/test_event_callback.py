@@ -1,0 +1,91 @@
+"""Deliveries of MCP events: what becomes of failures, and the messages about lost events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.support.receiver import OPEN, SECRET, Receiver, Secrets, failed
+from tests.unit.launch.launches import launch
+from wakeful.launch.event_callback import MAX_ATTEMPTS, EventLauncher
+from wakeful.launch.port import Launch
+from wakeful.launch.secrets import is_signed
+from wakeful.run.outcome import Succeeded
+from wakeful.values.clock import SystemClock
+
+EVENT = '{"eventId":"evt_1","name":"run.finished","timestamp":"2026-01-01T00:00:00Z","data":{}}'
+GAP = '{"type":"gap","cursor":"7"}'
+
+
+class Launcher(EventLauncher):
+    """A launcher whose subscriptions are all active, and which keeps what it reports."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(Secrets(SECRET), OPEN, SystemClock(), lambda status: None)
+        self.url = url
+        self.lost: list[str] = []
+        self.find_url, self.lose = self._find, self._lose
+
+    async def _find(self, identity: str) -> str:
+        return self.url
+
+    async def _lose(self, identity: str) -> None:
+        self.lost.append(identity)
+
+
+def delivery(payload: str | None, attempt: int = 1, missed: int = 0) -> Launch:
+    run = launch({"kind": "event", "subscription": "sub_1", "sinceMs": 5}, payload, attempt=attempt)
+    run.missed = missed
+    return run
+
+
+@pytest.fixture
+async def launcher(receiver: Receiver) -> AsyncIterator[Launcher]:
+    launcher = Launcher(receiver.url)
+    await launcher.open()
+    yield launcher
+    await launcher.close()
+
+
+async def test_an_event_is_lost_after_its_last_attempt_or_if_it_is_too_large(
+    launcher: Launcher, receiver: Receiver
+) -> None:
+    receiver.answers(503)
+    assert not failed(await launcher.start(delivery(EVENT))).permanent
+    assert launcher.lost == []
+    await launcher.start(delivery(EVENT, MAX_ATTEMPTS))
+    assert launcher.lost == ["sub_1"]
+    receiver.answers(413)
+    assert failed(await launcher.start(delivery(EVENT))).permanent
+    assert launcher.lost == ["sub_1"] * 2
+
+
+async def test_a_tick_after_missed_ones_reports_that_once(launcher: Launcher) -> None:
+    for attempt, missed in ((1, 0), (1, 3), (2, 3)):
+        assert isinstance(await launcher.start(delivery(None, attempt, missed)), Succeeded)
+    assert launcher.lost == ["sub_1"]
+
+
+async def test_a_gap_is_signed_and_has_the_cursor(launcher: Launcher, receiver: Receiver) -> None:
+    for payload, cursor in ((GAP, "7"), ('{"type":"gap","cursor":null}', f"5.{delivery(GAP).scheduled_ms}")):
+        assert isinstance(await launcher.start(delivery(payload)), Succeeded)
+        assert json.loads(receiver.bodies[-1]) == {"type": "gap", "cursor": cursor}
+        assert receiver.headers["webhook-id"].startswith("msg_gap_")
+        assert is_signed([SECRET], receiver.headers, receiver.bodies[-1], SystemClock().now_ms())
+
+
+async def test_a_gap_holds_up_no_events_if_the_callback_does_not_take_it(
+    launcher: Launcher, receiver: Receiver
+) -> None:
+    receiver.answers(503)
+    assert not failed(await launcher.start(delivery(GAP))).permanent
+    assert isinstance(await launcher.start(delivery(GAP, 5)), Succeeded)
+    receiver.answers(400)
+    assert isinstance(await launcher.start(delivery(GAP)), Succeeded)
+    assert launcher.lost == []
+    launcher.url = "https://hooks.chatgpt.com/events"
+    sent = len(receiver.bodies)
+    assert isinstance(await launcher.start(delivery(GAP)), Succeeded)
+    assert len(receiver.bodies) == sent
