@@ -17,7 +17,7 @@ from wakeful.document import work_from_text
 from wakeful.engine.loop import Loop
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
 from wakeful.job.policy import Backoff
-from wakeful.launch.mcp_client import McpClient, McpError
+from wakeful.launch.mcp_client import McpClient, McpError, McpTimeout
 from wakeful.launch.secrets import Keyring, format_secret, new_secret
 from wakeful.logs import get_logger
 from wakeful.settings.event_servers import EventServer, refusal
@@ -53,6 +53,9 @@ _PAGE: Final = 50
 _BACKOFF: Final = Backoff(base_ms=2_000, max_ms=300_000)
 #: How many failures in a row open an incident, and how often a request to end a subscription is tried.
 MANY_FAILURES: Final = 5
+#: For how many seconds a server that did not answer gets one request at a time: its subscriptions hold up no
+#: others.
+_SILENT_S: Final = 30.0
 #: When a server is asked again that refused the subscription.
 _REFUSED_MS: Final = 600_000
 
@@ -114,6 +117,8 @@ class EventSubscriber(Loop):
         self._can_seal: bool | None = None
         self._client: McpClient | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        #: the servers that did not answer in time, and when the next request finds out whether they do
+        self._silent: dict[str, float] = {}
         store.listen(self._on_notify)
 
     def _on_notify(self, topic: str) -> None:
@@ -281,9 +286,23 @@ class EventSubscriber(Loop):
 
     async def _request(self, wanted: _Source, method: str, params: Mapping[str, Json]) -> Json:
         assert self._client is not None, "the loop runs"
-        server = self._servers[wanted.server]
+        server, now_s = self._servers[wanted.server], asyncio.get_running_loop().time()
         named: dict[str, Json] = {"name": wanted.event, "arguments": dict(wanted.arguments), **params}
-        return await self._client.request(server.url, server.key, method, named)
+        if wanted.server in self._silent:
+            if now_s < self._silent[wanted.server]:
+                raise McpError(f"{method}: the server does not answer")
+            self._silent[wanted.server] = now_s + _SILENT_S
+        silent = False
+        try:
+            return await self._client.request(server.url, server.key, method, named)
+        except McpTimeout:
+            silent = True
+            raise
+        finally:
+            if silent:
+                self._silent[wanted.server] = asyncio.get_running_loop().time() + _SILENT_S
+            else:
+                self._silent.pop(wanted.server, None)
 
     def _callback(self, source: EventSource) -> str:
         return f"{self._public_url}{CALLBACK_PATH}{source.id}"

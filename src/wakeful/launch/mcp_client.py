@@ -42,6 +42,10 @@ class McpError(Exception):
         self.status = status
 
 
+class McpTimeout(McpError):
+    """A server did not answer in time."""
+
+
 class McpClient:
     """Sends requests to MCP servers."""
 
@@ -71,7 +75,7 @@ class McpClient:
                     "POST", URL(url), headers, compact(message).encode(), MAX_RESPONSE
                 )
         except TimeoutError:
-            raise McpError(f"{method}: the server did not answer within {TIMEOUT_S:.0f} s") from None
+            raise McpTimeout(f"{method}: the server did not answer within {TIMEOUT_S:.0f} s") from None
         except (HttpError, OSError, ValueError) as error:
             raise McpError(f"{method}: {str(error) or type(error).__name__}") from error
         answer = _answer(response.header(b"content-type") or "", response.body, number)

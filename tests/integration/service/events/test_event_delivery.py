@@ -19,6 +19,8 @@ from tests.support.api_client import JOBS, ApiClient, served
 from tests.support.mcp_event_server import EVENT, KEY, McpEventServer, Subscription
 from tests.support.waiting import eventually
 from wakeful import Wakeful
+from wakeful.engine.event_subscriber import MAX_CONCURRENT
+from wakeful.launch import mcp_client
 from wakeful.service.jobs import event_receiver
 from wakeful.settings import Settings
 from wakeful.settings.event_servers import EventServer
@@ -249,6 +251,28 @@ async def test_a_server_that_always_has_more_of_nothing_is_not_polled_at_once_ag
     await polling.save()
     await eventually(lambda: len(polls) > 2)
     assert polls[2] - polls[1] > 0.9
+
+
+@on_one_store
+async def test_a_server_that_does_not_answer_holds_up_no_others(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(mcp_client, "TIMEOUT_S", 0.5)
+    requests: list[asyncio.StreamWriter] = []
+    silent = await asyncio.start_server(lambda reader, writer: requests.append(writer), "127.0.0.1", 0)
+    async with silent, McpEventServer().serving() as crm, new_app() as front, served(front) as ask:
+        url = f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}/mcp"
+        for number in range(60):
+            job = {**_JOB, "name": f"job-{number}", "on": {"server": "silent", "event": EVENT}}
+            assert (await ask("PUT", f"{JOBS}/job-{number}", job)).status == 201
+        servers = {"crm": EventServer(crm.url, KEY), "silent": EventServer(url)}
+        async with new_app(settings=Settings(event_servers=servers)) as app:
+            world = World(crm, ask, [app])
+            await world.save()
+            await world.source()
+        assert len(requests) <= 2 * MAX_CONCURRENT, "one after another waits for the silent server"
+        for writer in requests:
+            writer.close()
 
 
 async def test_an_event_without_webhook_delivery_is_polled(world: World):
