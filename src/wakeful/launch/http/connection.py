@@ -303,18 +303,20 @@ class HttpConnector:
                     loop=self._loop,
                     socket_factory=self._guard.socket,
                 )
+            except OSError as error:  # it has tried all addresses
+                raise _failure(origin, error) from error
+            try:
                 _, connection = await self._loop.create_connection(
                     lambda: HttpConnection(self._loop, connections),
                     sock=sock,
                     ssl=context,
                     server_hostname=host.rstrip(".") if origin.tls else None,
                 )
+                return connection
             except OSError as error:
                 aiohappyeyeballs.pop_addr_infos_interleave(addresses)
                 if not addresses:
                     raise _failure(origin, error) from error
-            else:
-                return connection
 
     async def close(self) -> None:
         """Cancel the lookups."""

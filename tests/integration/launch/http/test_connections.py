@@ -307,6 +307,26 @@ async def test_the_next_address_is_tried_if_the_first_refuses():
         assert (await send(client, f"http://agent.example:{server.port}/")).status == 200
 
 
+async def test_each_address_that_refuses_is_tried_once(monkeypatch: pytest.MonkeyPatch):
+    tried: list[object] = []
+    new_socket = AddressGuard.socket
+
+    def count(guard: AddressGuard, info: AddressInfo) -> socket.socket:
+        tried.append(info[4][0])
+        return new_socket(guard, info)
+
+    def lookup(host: str, port: int, **hints: object) -> list[AddressInfo]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{n}", port)) for n in range(1, 9)]
+
+    monkeypatch.setattr(AddressGuard, "socket", count)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens there
+        async with new_client(resolver=GuardedResolver(OPEN, lookup)) as client:
+            with pytest.raises(HttpError, match="could not connect"):
+                await send(client, f"http://agent.example:{taken.getsockname()[1]}/")
+    assert len(tried) == 8
+
+
 async def test_tls_certificates_are_verified_and_connections_kept(tmp_path: Path):
     authority = Authority(tmp_path)
     served = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
