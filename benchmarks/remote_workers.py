@@ -36,6 +36,7 @@ import asyncpg
 
 from benchmarks.bare.cpu_time import cpu_seconds, parent_of
 from benchmarks.bare.databases import STORES, fresh
+from benchmarks.bare.http_floor import bare_server
 from wakeful import AsyncClient, Wakeful
 from wakeful.client.rest import RestClient
 from wakeful.remote import Worker
@@ -250,8 +251,6 @@ async def _add_read_job(url: str, key: str) -> None:
 
 def measure_claims(store: str, runs: int) -> list[ClaimRow]:
     """Measure claims, and the bare server on the same database."""
-    from benchmarks.requests import bare_server
-
     rows: list[ClaimRow] = []
 
     def measure_requests(of: int, connections: int, pid: int, sending: Coroutine[None, None, int]) -> None:

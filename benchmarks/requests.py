@@ -16,16 +16,15 @@ import argparse
 import asyncio
 import contextlib
 import json
-import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import aiohttp
 
 from benchmarks.bare.databases import STORES, fresh
+from benchmarks.bare.http_floor import bare_server
 from benchmarks.remote_workers import add_runs, cpu_s, serving
 
 CONNECTIONS: Final = 8
@@ -153,19 +152,6 @@ async def measure_writers(
 def _rounded(measured: tuple[float, float]) -> tuple[float, float, float]:
     cpu_ms, per_second = measured
     return round(cpu_ms, 3), 0.0, round(per_second, 1)
-
-
-@contextlib.contextmanager
-def bare_server(database: str) -> Iterator[tuple[str, int]]:
-    """Start the bare server; yield its URL and its process id."""
-    command = [sys.executable, "-m", "benchmarks.bare.http_floor", database]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    try:
-        yield server.stdout.readline().strip(), server.pid
-    finally:
-        server.terminate()
-        server.wait()
 
 
 async def measure_bare(store: str, address: str, pid: int, requests: int) -> list[Row]:

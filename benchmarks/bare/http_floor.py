@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import asyncpg
 import uvicorn
@@ -47,6 +49,19 @@ async def open_database(url: str) -> Read:
         return await asyncio.get_running_loop().run_in_executor(thread, fetch)
 
     return read_in_thread
+
+
+@contextmanager
+def bare_server(database: str) -> Iterator[tuple[str, int]]:
+    """Start the bare server; yield its URL and its process id."""
+    command = [sys.executable, "-m", "benchmarks.bare.http_floor", database]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    try:
+        yield server.stdout.readline().strip(), server.pid
+    finally:
+        server.terminate()
+        server.wait()
 
 
 async def main(url: str) -> None:
