@@ -10,6 +10,7 @@ from wakeful.store.accounts import AgentRow
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
 from wakeful.store.stats import AgentOverview, DeadLetterFilter
+from wakeful.values.ids import first_id
 
 
 async def _agents(store: Store, *names: str) -> None:
@@ -76,6 +77,7 @@ async def test_waiting_messages_and_turns_of_one_session(store: Store) -> None:
     (turn,) = await turns(store)
     assert await store.recent_turns(KEY, 9) == [turn]
     assert await store.recent_turns(KEY._replace(name="other"), 9) == []
+    assert await store.existing_runs([turn.id, first_id(NOW)]) == [turn]
 
 
 async def test_a_turn_stays_in_the_list_when_it_has_ended(store: Store) -> None:

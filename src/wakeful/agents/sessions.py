@@ -16,9 +16,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
-from wakeful.document import payload_to_text, policy_from_text, work_from_text
+from wakeful.document import payload_from_text, payload_to_text, policy_from_text, work_from_text
 from wakeful.document.agents import Drop, Mode
 from wakeful.job.job import Work
 from wakeful.job.policy import DEFAULT_POLICY
@@ -112,7 +113,7 @@ def _receive(state: SessionState, message: SessionMessage, now_ms: int) -> Sessi
     if queue.mode == "interrupt":
         return _settle(
             state, newest, (), now_ms, _stop_turns(live, "interrupted"), [m for each in before for m in each],
-            message, interrupted=[_turn_messages(turn) for turn in live],
+            message, interrupted=[read_messages(payload_from_text(turn.payload)) for turn in live],
         )  # fmt: skip
     # Turns that start now do not wait, and a message that joins a waiting turn needs no room.
     ready = _ready(waiting, _room(state, queue)[1] - len(live), queue, now_ms)
@@ -171,12 +172,18 @@ def batches(messages: Sequence[SessionMessage], queue: SessionQueue) -> list[lis
 def turn_payload(
     session: str, batch: Sequence[SessionMessage], before: TurnMessages | None = None
 ) -> dict[str, Json]:
-    """Return the payload of the run of a turn; `before` comes first."""
+    """Return the payload of the run of a turn; `before` comes first.
+
+    Of several messages, `lines` has the number of lines of each, unless each is one line.
+    """
     said = [message.body for message in batch]
     ids: list[Json] = [message.id for message in batch]
+    lines = [body.count("\n") + 1 for body in said]
     if before is not None:
-        said, ids = [before.text, *said], [*before.ids, *ids]
-    return {"session": session, "message": "\n".join(said), "messages": ids}
+        said, ids, lines = [before.text, *said], [*before.ids, *ids], [*before.lines, *lines]
+    payload: dict[str, Json] = {"session": session, "message": "\n".join(said), "messages": ids}
+    known = len(lines) == len(ids) > 1  # those of a turn that an earlier version began may not be
+    return {**payload, "lines": [*lines]} if known and max(lines) > 1 else payload
 
 
 class TurnMessages(NamedTuple):
@@ -185,14 +192,38 @@ class TurnMessages(NamedTuple):
     text: str = ""
     #: the ids of the messages, which are in the order of their time
     ids: tuple[str, ...] = ()
+    #: how many lines each has
+    lines: tuple[int, ...] = ()
 
 
-def _turn_messages(turn: Turn) -> TurnMessages:
-    """Return the messages of a turn, as its payload has them."""
-    payload = json.loads(turn.payload) if turn.payload else None
-    if not isinstance(payload, dict) or not payload.get("messages"):
+def read_messages(payload: Json) -> TurnMessages:
+    """Return the messages of a turn, as its payload has them.
+
+    >>> read_messages({"message": "a\\nb", "messages": ["1", "2"]}).lines
+    (1, 1)
+    """
+    if not isinstance(payload, dict) or not isinstance(ids := payload.get("messages"), list) or not ids:
         return TurnMessages()
-    return TurnMessages(str(payload.get("message", "")), tuple(map(str, payload["messages"])))
+    text = str(payload.get("message", ""))
+    length, given = text.count("\n") + 1, payload.get("lines")
+    lines = [each for each in given if isinstance(each, int) and each > 0] if isinstance(given, list) else []
+    if len(ids) == 1:
+        lines = [length]
+    elif not lines and len(ids) == length:
+        lines = [1] * length
+    known = len(lines) == len(ids) and sum(lines) == length
+    return TurnMessages(text, tuple(map(str, ids)), tuple(lines) if known else ())
+
+
+def split_messages(payload: Json) -> list[str]:
+    """Return the texts of the messages of a turn; none: they are not known one by one.
+
+    >>> split_messages({"message": "a\\nb\\nc", "messages": ["1", "2"], "lines": [1, 2]})
+    ['a', 'b\\nc']
+    """
+    said = read_messages(payload)
+    lines, ends = said.text.split("\n"), [*accumulate(said.lines)]
+    return ["\n".join(lines[start:end]) for start, end in pairwise([0, *ends])]
 
 
 def _repeated_messages(

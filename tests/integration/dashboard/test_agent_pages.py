@@ -17,8 +17,10 @@ from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import JOBS, ApiClient, served
 from tests.support.waiting import eventually
 from wakeful import Agent, Launch, Permanent, Schedule, SetState, on
+from wakeful.agents.sessions import start_turns
 from wakeful.dashboard import markdown
-from wakeful.store.sessions import SessionKey
+from wakeful.service.agents import sessions as session_service
+from wakeful.store.sessions import SessionKey, SessionState, SessionUpdate
 from wakeful.values.ids import new_id
 
 PAGES = "/workspaces/default"
@@ -181,6 +183,29 @@ async def test_a_conversation_shows_messages_answers_and_failures(ask: ApiClient
     await eventually(failed)
     region = await _region(ask, "chat", "agents", "writer", "sessions", quote(session))
     assert "again" in region, "a message whose turn failed is not lost"
+
+
+async def test_each_message_of_a_turn_is_a_bubble_also_in_an_old_turn(
+    ask: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ask("PUT", "/agents/writer", {"target": {"kind": "echo"}, "queue": {"debounceMs": 60_000}})
+    for message in ("good morning", "two\n\nparagraphs", "bye"):
+        await ask("POST", "/agents/writer/messages", {"message": message, "session": "main"})
+    store, key = ask.app.services.store, SessionKey("default", "writer", "main")
+    now_ms = store.clock.now_ms()
+
+    def start_now(talk: SessionState) -> SessionUpdate:
+        messages = [message._replace(at_ms=now_ms - 60_000) for message in talk.messages]
+        return start_turns(talk._replace(messages=messages), now_ms)
+
+    await store.update_session(key, now_ms, start_now)
+    await _talked(ask, "writer", "main", 2)
+    for read in (50, 0):  # the turn is one of the newest, or none of them
+        monkeypatch.setattr(session_service, "_TURNS", read)
+        shown = await _page(ask, "agents", "writer", "sessions", "main")
+        found = re.findall(r'bubble user.*?bubble-text markdown">(.*?)</div>', shown, re.DOTALL)
+        texts = [" ".join(re.sub("<[^>]+>", " ", each).split()) for each in found]
+        assert texts == ["good morning", "two paragraphs", "bye"], texts
 
 
 async def test_waiting_messages_and_running_turns_are_shown(ask: ApiClient) -> None:

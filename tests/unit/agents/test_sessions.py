@@ -20,6 +20,7 @@ from wakeful.agents.sessions import (
     batches,
     context_fullness,
     receive,
+    split_messages,
     start_turns,
 )
 from wakeful.document.agents import queue as read_queue
@@ -403,6 +404,7 @@ STEPS = st.lists(
     ),
     max_size=40,
 )
+BODIES = ("word", "two\nlines", "more\n\n")
 QUEUES = st.fixed_dictionaries(
     {},
     optional={
@@ -422,8 +424,8 @@ def test_each_message_is_in_one_turn_or_dropped(queue: dict[str, object], steps:
     for what, number in steps:
         if what == "say":
             talk._ids = count(said)
+            settled = talk.say(BODIES[said % len(BODIES)], after_ms=number)
             said += 1
-            settled = talk.say("word", after_ms=number)
             if settled.dropped and queue.get("mode") != "interrupt":
                 assert len(talk.live) == talk.places, "nothing is dropped that could start"
         elif what == "order":
@@ -443,6 +445,8 @@ def test_each_message_is_in_one_turn_or_dropped(queue: dict[str, object], steps:
         if talk.live:
             talk.end()
     turns = [[int(each[-6:]) for each in json.loads(run.payload or "")["messages"]] for run in talk.begun]
+    for run, turn in zip(talk.begun, turns, strict=True):
+        assert split_messages(json.loads(run.payload or "")) == [BODIES[each % len(BODIES)] for each in turn]
     read = [each for turn in turns for each in turn]
     dropped = {int(each[-6:]) for each in talk.dropped}
     if queue.get("mode") == "interrupt":

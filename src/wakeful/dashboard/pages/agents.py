@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -190,7 +190,7 @@ async def session(page: PageDep, agent: str, session: str) -> Response:
     entries = found.entries[:_PAGE] if found else []
     turns = found.turns if found else []
     queue = parse_queue(row.queue)
-    said = bubbles(entries, turns, first_page=before is None)
+    said = bubbles(entries, turns, found.said if found else {}, first_page=before is None)
     waiting = found.waiting if found and before is None else []
     await prepare_markdown(each.text for each in said if each.role != "note")
     await prepare_markdown(each.body for each in waiting)
@@ -227,24 +227,38 @@ class Bubble:
     state: str | None = None
 
 
-def bubbles(entries: Sequence[HistoryRow], turns: Sequence[RunView], *, first_page: bool) -> list[Bubble]:
-    """Return what is shown, oldest first. Open turns are on the first page, with the newest entries."""
-    shown = [
-        Bubble(
-            f"{entry.run_id}-{entry.role}-{number}",
-            "user" if entry.role == "user" else "assistant",
-            entry.content,
-            entry.at_ms,
-            entry.run_id,
-            entry.job_name,
-        )
-        for number, entry in enumerate(reversed(entries))
-    ]
+def bubbles(
+    entries: Sequence[HistoryRow],
+    turns: Sequence[RunView],
+    said: Mapping[str, Sequence[str]],
+    *,
+    first_page: bool,
+) -> list[Bubble]:
+    """Return what is shown, oldest first. Open turns are on the first page, with the newest entries.
+
+    `said` has the messages of turns by run: each is a bubble.
+    """
+    shown: list[Bubble] = []
+    for number, entry in enumerate(reversed(entries)):
+        role: Role = "user" if entry.role == "user" else "assistant"
+        texts = _one_by_one(entry.content, said.get(entry.run_id, ())) if role == "user" else [entry.content]
+        shown += [
+            Bubble(
+                f"{entry.run_id}-{entry.role}-{number}-{part}", role, text, entry.at_ms, entry.run_id,
+                entry.job_name,
+            )
+            for part, text in enumerate(texts)
+        ]  # fmt: skip
     if not first_page:
         return shown
     for turn in turns:
-        shown += _turn_bubbles(turn)
+        shown += _turn_bubbles(turn, said.get(turn.id, ()))
     return sorted(shown, key=lambda bubble: bubble.at_ms)
+
+
+def _one_by_one(text: str, messages: Sequence[str]) -> Sequence[str]:
+    """Return these messages if they are the text; else the text, as of a run that has been pruned."""
+    return messages if "\n".join(messages) == text and messages else [text]
 
 
 def message_text(payload: str | None) -> str:
@@ -266,10 +280,14 @@ def message_text(payload: str | None) -> str:
     return str(value.get("message", "")) if isinstance(value, dict) else ""
 
 
-def _turn_bubbles(turn: RunView) -> list[Bubble]:
+def _turn_bubbles(turn: RunView, messages: Sequence[str]) -> list[Bubble]:
     end_ms = turn.finished_ms if turn.finished_ms is not None else turn.created_ms
+    texts = _one_by_one(message_text(turn.payload), messages)
     return [
-        Bubble(f"{turn.id}-user", "user", message_text(turn.payload), turn.created_ms, turn.id),
+        *(
+            Bubble(f"{turn.id}-user-{part}", "user", text, turn.created_ms, turn.id)
+            for part, text in enumerate(texts)
+        ),
         Bubble(
             f"{turn.id}-note", "note", _note(turn), max(end_ms, turn.created_ms), turn.id, None, turn.state
         ),

@@ -111,7 +111,7 @@ def user_text(payload: Json, job: str | None, *, turn: bool) -> str:
     message = payload.get("message") if isinstance(payload, dict) else None
     if not isinstance(payload, dict) or not isinstance(message, str):
         return _json(payload)
-    known = ("message", "session", "messages") if turn else ("message",)
+    known = ("message", "session", "messages", "lines") if turn else ("message",)
     rest = {name: value for name, value in payload.items() if name not in known}
     return f"{message}\n\n{_json(rest)}" if rest else message
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from wakeful.agents.sessions import delete
+from wakeful.agents.sessions import delete, split_messages
+from wakeful.document import payload_from_text
 from wakeful.document.agents import is_session_name
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.service.auth.access import Principal
@@ -40,6 +42,8 @@ class Conversation:
     turns: list[RunView]
     #: messages that wait for a turn, oldest first
     waiting: list[SessionMessage]
+    #: by run: what was said in its turn, as far as the run exists, message by message
+    said: Mapping[str, list[str]]
 
 
 class SessionService:
@@ -90,14 +94,13 @@ class SessionService:
         """
         found = await self.get(principal, workspace, agent, name, before, limit)
         key = SessionKey(workspace, agent, name)
-        turns = [
-            run
-            for run in await self._store.recent_turns(key, _TURNS)
-            if run.state != "succeeded" and run.created_ms >= found.view.created_ms
-        ]
-        return Conversation(
-            found.view, found.entries, turns, await self._store.waiting_messages(key, _WAITING)
-        )
+        runs = await self._store.recent_turns(key, _TURNS)
+        turns = [run for run in runs if run.state != "succeeded" and run.created_ms >= found.view.created_ms]
+        older = {entry.run_id for entry in found.entries if entry.role == "user"} - {run.id for run in runs}
+        runs += await self._store.existing_runs(sorted(older)) if older else []
+        said = {run.id: split_messages(payload_from_text(run.payload)) for run in runs}
+        waiting = await self._store.waiting_messages(key, _WAITING)
+        return Conversation(found.view, found.entries, turns, waiting, said)
 
     async def delete(self, principal: Principal, workspace: str, agent: str, name: str) -> None:
         """Delete a session with its history. Its turns stop, and its waiting messages are dropped."""

@@ -135,6 +135,8 @@ class SqlOverviews(SqlBase):
         """Return the newest turns of a session whose run exists, newest first."""
         return await self._in_order(await self._read(recent_turns, key, limit))
 
+    existing_runs = reads(run_reads.runs_by_ids)
+
     async def mailbox(self, instance_id: str, limit: int) -> list[RunView]:
         """Return the pending runs of an instance, in the order in which it handles them."""
         waiting = await self._read(pending_runs, instance_id, limit)
