@@ -40,7 +40,7 @@ Query = Mapping[str, str | int | bool | Sequence[str] | None]
 _JSON: Final[dict[str, str]] = {"Content-Type": "application/json"}
 #: A body of so many bytes is sent as a file.
 _LARGE: Final = 512 * 1024
-#: Seconds to connect.
+#: Seconds to connect, without the wait for the end of other requests.
 _CONNECT_TIMEOUT: Final = 10.0
 #: Seconds without data after which a stream counts as broken: the server sends something every 15.
 _READ_TIMEOUT: Final = 45.0
@@ -171,7 +171,9 @@ class Connection:
                 data=None if body is None else _payload(body),
                 params=_pairs(query or {}),
                 headers=headers if body is None else {**_JSON, **(headers or {})},
-                timeout=aiohttp.ClientTimeout(total=timeout, connect=min(self._timeout, _CONNECT_TIMEOUT)),
+                timeout=aiohttp.ClientTimeout(
+                    total=timeout, sock_connect=min(self._timeout, _CONNECT_TIMEOUT)
+                ),
                 allow_redirects=False,
             ) as response:
                 reply = self._read_json(response, await response.read())

@@ -7,7 +7,7 @@ import builtins
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast
 
-from wakeful.errors import Unavailable
+from wakeful.errors import ResourceExhausted, Unavailable
 from wakeful.model import Attempt, HeartbeatResult, Page, ReleaseResult, Run, Trigger
 from wakeful.model.codec import from_json, page_from_json
 from wakeful.run.run import TriggerName
@@ -252,23 +252,25 @@ async def poll_each(
 ) -> AsyncGenerator[T, None]:
     """Yield what each read returns, until the value has ended; each wait is longer than the one before.
 
-    A server that was `reached` before may be away for `POLL_PATIENCE` seconds: it restarts.
+    A server that was `reached` before may be away, or refuse too many requests, for `POLL_PATIENCE` seconds.
     """
     loop = asyncio.get_running_loop()
     lost_at: float | None = None
     while True:
+        asked = 0
         try:
             value = await read()
-        except Unavailable:
+        except (Unavailable, ResourceExhausted) as error:
+            asked = error.retry_after_s or 0
             lost_at = loop.time() if lost_at is None else lost_at
-            if not reached or loop.time() - lost_at > POLL_PATIENCE:
+            if not reached or loop.time() + asked - lost_at > POLL_PATIENCE:
                 raise
         else:
             reached, lost_at = True, None
             yield value
             if ended(value):
                 return
-        await asyncio.sleep(poll)
+        await asyncio.sleep(max(poll, asked))
         poll = min(poll * _POLL_GROWTH, longest)
 
 

@@ -16,7 +16,11 @@ import wakeful.client.runs
 from tests.support.waiting import PATIENCE
 from wakeful import app
 from wakeful.client.runs import poll_until
-from wakeful.errors import Unavailable
+from wakeful.errors import ResourceExhausted, Unavailable
+
+
+#: A reply that refuses the request, because there are too many.
+_BUSY = 429
 
 
 async def _wait(replies: Iterable[int | None], *, reached: bool = False) -> int:
@@ -27,14 +31,18 @@ async def _wait(replies: Iterable[int | None], *, reached: bool = False) -> int:
         reply = next(following, None)
         if reply is None:
             raise Unavailable("no response")
+        if reply == _BUSY:
+            raise ResourceExhausted("too many requests of the workspace")
         return reply
 
     async with asyncio.timeout(PATIENCE):
         return await poll_until(read, lambda value: value == 3, poll=0.001, longest=0.002, reached=reached)
 
 
-@pytest.mark.parametrize(("replies", "reached"), [([1, None, None, 2, None, 3], False), ([None, 3], True)])
-async def test_a_wait_survives_a_restart_of_the_server(replies: list[int | None], reached: bool):
+@pytest.mark.parametrize(
+    ("replies", "reached"), [([1, None, None, 2, _BUSY, None, 3], False), ([None, 3], True)]
+)
+async def test_a_wait_survives_a_restart_and_the_load_of_the_server(replies: list[int | None], reached: bool):
     assert await _wait(replies, reached=reached) == 3
 
 

@@ -6,8 +6,10 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
+import aiohttp
 import pytest
 
 from tests.simulation.virtual_loop import run_virtually
@@ -290,3 +292,17 @@ async def test_a_refused_stream_knows_when_to_try_again():
             await anext(client.events())
     assert refused.value.retry_after_s == 9
     assert server.accepted == 1, "a server that was never reached is not retried"
+
+
+async def test_a_request_waits_for_a_connection_as_long_as_for_a_response(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("wakeful.client.connection._CONNECT_TIMEOUT", 1.0)
+    monkeypatch.setattr("aiohttp.client.TCPConnector", partial(aiohttp.TCPConnector, limit=1))
+
+    async def talk(connection: RawConnection) -> None:
+        while True:
+            await connection.request()
+            await asyncio.sleep(1.5)
+            await connection.send(b'HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n{"keys":[]}')
+
+    async with raw_server(talk) as server, AsyncClient(f"http://127.0.0.1:{server.port}", "wk_x") as client:
+        assert await asyncio.gather(client.keys.list(), client.keys.list()) == [[], []]

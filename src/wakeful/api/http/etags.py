@@ -93,18 +93,22 @@ class JobRequest(WorkspaceRequest):
         """
         if self.if_match is None:
             return await operation(version=None, **options)
+        version = await self._matching_version(self.if_match, missing)
+        try:
+            return await operation(version=version, **options)
+        except (FailedPrecondition, NotFound):
+            # If the job changed since it was read, that is the reason to report.
+            await self._matching_version(self.if_match, missing)
+            raise
+
+    async def _matching_version(self, if_match: str, missing: type[Exception]) -> int | None:
+        """Return the version that the job must still have; None: any. Raise Stale if it has another."""
         try:
             job = await self.services.jobs.get(*self.job)
         except NotFound as error:
             raise missing(error.message) from error
-        check_match(self.if_match, job)
-        try:
-            version = None if self.if_match.strip() == "*" else job.version
-            return await operation(version=version, **options)
-        except (FailedPrecondition, NotFound):
-            # If the job changed since it was read, that is the reason to report.
-            check_match(self.if_match, await self.services.jobs.get(*self.job))
-            raise
+        check_match(if_match, job)
+        return None if if_match.strip() == "*" else job.version
 
     def job_response(self, content: JsonObject, version: int) -> Response:
         """Return the job as JSON, with its ETag."""

@@ -18,6 +18,7 @@ from fastapi import APIRouter
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
+from wsproto.events import Ping
 
 from wakeful.api.http.dependencies import RUN_ID, host_user
 from wakeful.api.rpc.cron import METHODS
@@ -388,7 +389,7 @@ def _short(reason: str) -> str:
 
 
 class Protocol(WSProtocol):
-    """The protocol of uvicorn, except that a close does not wait for the client.
+    """The protocol of uvicorn, except that nothing waits for a client that does not read.
 
     Uvicorn sends a close frame only after the client has read all earlier messages. A client that reads
     nothing, which is why it is disconnected, would never get it.
@@ -402,6 +403,11 @@ class Protocol(WSProtocol):
         await super().send(message)
         if closing:
             self.loop.call_later(CLOSE_TIMEOUT_S, self.transport.abort)
+
+    def handle_ping(self, event: Ping) -> None:
+        """Answer a ping, unless the client reads nothing: the answers would fill the memory."""
+        if self.writable.is_set():
+            super().handle_ping(event)
 
     def keepalive_timeout(self) -> None:
         """Close the connection of a client that does not answer pings."""

@@ -291,6 +291,20 @@ async def test_one_of_two_concurrent_actions_on_one_version_succeeds(
     assert sorted(reply.status for reply in replies) == [200, 412]
 
 
+async def test_a_version_that_is_deleted_meanwhile_is_stale_and_not_missing(
+    ask: ApiClient, known: dict[str, str], monkeypatch: pytest.MonkeyPatch
+):
+    upsert = ask.app.services.jobs.upsert
+
+    async def too_late(*given: Any, **options: Any) -> Any:
+        assert (await ask("DELETE", f"{JOBS}/digest")).status == 204
+        return await upsert(*given, **options)
+
+    monkeypatch.setattr(ask.app.services.jobs, "upsert", too_late)
+    reply = await ask("PUT", f"{JOBS}/digest", {"schedule": "@daily"}, headers={"If-Match": '"1"'})
+    assert (reply.status, reply.code) == (412, "failed-precondition")
+
+
 # --- the document -----------------------------------------------------------------------------------
 
 

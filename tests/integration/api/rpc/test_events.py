@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from websockets.exceptions import ConnectionClosed
@@ -213,3 +214,34 @@ async def test_a_client_that_reads_nothing_is_disconnected(new_app: NewApp, monk
         async with asyncio.timeout(PATIENCE):
             await lost.wait()  # though the client reads nothing
         assert not app.services.events._listeners
+
+
+@on_one_store
+async def test_pings_of_a_client_that_reads_nothing_do_not_fill_the_memory(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    protocols: list[Protocol] = []
+    really = Protocol.connection_made
+
+    def connection_made(self: Protocol, transport: asyncio.Transport) -> None:
+        protocols.append(self)
+        really(self, transport)
+
+    monkeypatch.setattr(Protocol, "connection_made", connection_made)
+    ping = b"\x89\xfd\0\0\0\0" + bytes(125)
+    app = new(new_app)
+    async with app, served(app) as operator:
+        address = urlsplit(operator.url)
+        reading, writing = await asyncio.open_connection(address.hostname, address.port, limit=1024)
+        writing.write(
+            f"GET /ws HTTP/1.1\r\nhost: here\r\nauthorization: Bearer {operator.key}\r\n"
+            "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n"
+            "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
+        )
+        await reading.readuntil(b"\r\n\r\n")
+        transport = protocols[0].transport
+        for _ in range(100):  # 13 MB, more than the network holds
+            writing.write(ping * 1_000)
+            await writing.drain()
+            assert transport.get_write_buffer_size() < 1_000_000
+        writing.transport.abort()
