@@ -18,7 +18,6 @@ from wakeful import app
 from wakeful.client.runs import poll_until
 from wakeful.errors import ResourceExhausted, Unavailable
 
-
 #: A reply that refuses the request, because there are too many.
 _BUSY = 429
 
