@@ -182,6 +182,11 @@ async def create_stream(js: JetStreamContext, name: str, subject: str, replicas:
     from nats.js.api import RetentionPolicy, StorageType, StreamConfig
     from nats.js.errors import BadRequestError
 
+    if name in (WORK_STREAM, RESULT_STREAM) and not _RESERVED_SUBJECT.fullmatch(subject):
+        # No job could use the stream of its workspace any more.
+        raise FailedPrecondition(
+            f"the NATS stream '{name}' is for subjects of Wakeful; name another stream for '{subject}'"
+        )
     config = StreamConfig(
         name=name,
         description="created by Wakeful",

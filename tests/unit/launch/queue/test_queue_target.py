@@ -5,17 +5,18 @@ from __future__ import annotations
 import base64
 import binascii
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from wakeful.errors import InvalidArgument
+from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.launch.broker import Report, read_report
 from wakeful.launch.port import Launch
 from wakeful.launch.queue.connection import read_credentials
 from wakeful.launch.queue.messages import message_subject, read_message, report_body, write_message
-from wakeful.launch.queue.target import QueueTarget, read_queue
+from wakeful.launch.queue.target import QueueTarget, choose_stream, create_stream, read_queue
 from wakeful.logs.redaction import setting_secrets
 from wakeful.service.admin.doctor import check_nats
 from wakeful.settings import Settings, read_settings
@@ -55,6 +56,14 @@ def test_an_invalid_target_is_refused(fields: dict[str, object], says: str) -> N
     with pytest.raises(InvalidArgument, match="target: ") as refused:
         read_queue({"kind": "queue", **fields}, ["reports.>", "wakeful.>", "$JS.>", "_INBOX.>"])  # type: ignore[dict-item]
     assert says in refused.value.message
+
+
+@pytest.mark.parametrize("name", ["WAKEFUL_WORK", "WAKEFUL_RESULTS"])
+async def test_the_streams_of_wakeful_are_not_created_for_other_subjects(name: str) -> None:
+    target = read_queue({"kind": "queue", "subject": "reports.daily", "stream": name}, ["reports.>"])
+    js: Any = None
+    with pytest.raises(FailedPrecondition, match="name another stream"):
+        await create_stream(js, *choose_stream(target), replicas=1)
 
 
 def test_a_message_has_what_a_worker_needs() -> None:
