@@ -30,7 +30,7 @@ RESULT_SUBJECT: Final = "wakeful.results"
 _FIELDS: Final = ("subject", "stream", "headers", "function")
 _SUBJECT: Final = re.compile(r"[!-)+-=?-~]+")  # printable ASCII without a space and the wildcards
 _STREAM: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_NAME: Final = re.compile(r"[!-9;-~]+")  # printable ASCII without a space and the colon
+_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # of a header: the client sends no other
 _MAX_SUBJECT: Final = 255
 _MAX_HEADERS: Final = 32
 _MAX_HEADER: Final = 4_096

@@ -46,6 +46,7 @@ def _run(payload: str | None = '{"team":"news"}') -> Launch:
         ({"subject": "reports.daily", "stream": "no spaces"}, "stream has"),
         ({"headers": {"Nats-Msg-Id": "1"}}, "cannot set the header"),
         ({"headers": {"x-wakeful-run-id": "1"}}, "cannot set the header"),
+        ({"headers": {"x/team": "1"}}, "cannot set the header"),
         ({"headers": {"x-team": "two\nlines"}}, "not one line"),
         ({"function": ""}, "name of a function"),
         ({"function": "digest\r\nx-wakeful-workspace: other"}, "name of a function"),
