@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable
 
-from wakeful.app.home import Home, at_home
+from wakeful.app.home import LocalPart
+from wakeful.app.pages import check_cursor, make_page, one_more
 from wakeful.client.admin import Incidents as ClientIncidents
 from wakeful.client.admin import Suggestions as ClientSuggestions
 from wakeful.evolution.suggestion import Suggestion as StoredSuggestion
@@ -14,20 +14,10 @@ from wakeful.run.incidents import Incident as StoredIncident
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.rights import LOCAL_RIGHTS
 from wakeful.service.serializers import INCIDENTS, SUGGESTIONS
-from wakeful.service.services import Services
-
-R = TypeVar("R")
-T = TypeVar("T", Incident, Suggestion)
 
 
-@at_home
-class Incidents(ClientIncidents):
+class Incidents(LocalPart, ClientIncidents):
     """The incidents of a workspace: `app.incidents`."""
-
-    def __init__(self, services: Services, workspace: str, home: Home | None = None) -> None:
-        self._services = services
-        self._home = home or Home()
-        self._workspace = workspace
 
     async def list(
         self,
@@ -39,9 +29,15 @@ class Incidents(ClientIncidents):
         cursor: str | None = None,
     ) -> Page[Incident]:
         found = await self._services.admin.incidents.list(
-            LOCAL, self._workspace, agent=agent, job=job, states=list(states), before=cursor, limit=limit + 1
+            LOCAL,
+            self._workspace,
+            agent=agent,
+            job=job,
+            states=list(states),
+            before=check_cursor(cursor),
+            limit=one_more(limit),
         )
-        return _page(found, limit, _incident)
+        return make_page(found, limit, _incident, lambda incident: incident.id)
 
     async def get(self, incident_id: str) -> Incident:
         found = await self._services.admin.incidents.get(LOCAL, self._workspace, incident_id)
@@ -52,14 +48,8 @@ class Incidents(ClientIncidents):
         return _incident(found)
 
 
-@at_home
-class Suggestions(ClientSuggestions):
+class Suggestions(LocalPart, ClientSuggestions):
     """The suggestions of a workspace: `app.suggestions`."""
-
-    def __init__(self, services: Services, workspace: str, home: Home | None = None) -> None:
-        self._services = services
-        self._home = home or Home()
-        self._workspace = workspace
 
     async def list(
         self,
@@ -76,10 +66,10 @@ class Suggestions(ClientSuggestions):
             agent=agent,
             job=job,
             statuses=list(statuses),
-            before=cursor,
-            limit=limit + 1,
+            before=check_cursor(cursor),
+            limit=one_more(limit),
         )
-        return _page(found, limit, _suggestion)
+        return make_page(found, limit, _suggestion, lambda suggestion: suggestion.id)
 
     async def get(self, suggestion_id: str) -> Suggestion:
         found = await self._services.admin.suggestions.get(LOCAL, self._workspace, suggestion_id)
@@ -104,9 +94,3 @@ def _incident(found: StoredIncident) -> Incident:
 
 def _suggestion(found: StoredSuggestion) -> Suggestion:
     return SUGGESTIONS.to_model(found, may=tuple(LOCAL_RIGHTS.suggestion(found)))
-
-
-def _page(found: Sequence[R], limit: int, to_model: Callable[[R], T]) -> Page[T]:
-    """Return the first `limit` of what was found; with a cursor if there are more."""
-    items = [to_model(each) for each in found[:limit]]
-    return Page(items, items[-1].id if len(found) > limit else None)

@@ -6,11 +6,13 @@ import builtins
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, overload
 
-from wakeful.app.home import Home, at_home
+from wakeful.app.home import LocalPart
 from wakeful.app.jobs import plain_fields
+from wakeful.app.pages import check_cursor, make_page, one_more
 from wakeful.app.runs import Runs
 from wakeful.client.admin import Agents as ClientAgents
 from wakeful.client.instances import SignalLike, check_state, delete_all, read_states
+from wakeful.document.agents import is_session_name
 from wakeful.errors import FailedPrecondition
 from wakeful.model import (
     AgentInfo,
@@ -41,19 +43,12 @@ from wakeful.service.serializers import (
     serialize_saved_agent,
     serialize_started,
 )
-from wakeful.service.services import Services
 from wakeful.signal.signals import Signal
 from wakeful.store.instances import InstanceView
 
 
-@at_home
-class Agents(ClientAgents):
+class Agents(LocalPart, ClientAgents):
     """The agents of a workspace: `app.agents`."""
-
-    def __init__(self, services: Services, workspace: str, home: Home | None = None) -> None:
-        self._services = services
-        self._home = home or Home()
-        self._workspace = workspace
 
     @overload
     async def list(self) -> builtins.list[AgentInfo]: ...
@@ -103,16 +98,18 @@ class Agents(ClientAgents):
         return RECEIPTS.to_model(receipt)
 
     async def sessions(self, name: str, *, limit: int = 50, cursor: str | None = None) -> Page[SessionInfo]:
-        found = await self._services.agents.sessions.list(LOCAL, self._workspace, name, cursor, limit + 1)
-        shown = [SESSIONS.to_model(session) for session in found[:limit]]
-        return Page(shown, shown[-1].name if len(found) > limit else None)
+        after = check_cursor(cursor, is_session_name)
+        found = await self._services.agents.sessions.list(
+            LOCAL, self._workspace, name, after, one_more(limit)
+        )
+        return make_page(found, limit, SESSIONS.to_model, lambda session: session.name)
 
     async def session(
         self, name: str, session: str = "main", *, limit: int = 50, cursor: str | None = None
     ) -> SessionInfo:
         before = read_history_cursor(cursor)
         found = await self._services.agents.sessions.get(
-            LOCAL, self._workspace, name, session, before, limit + 1
+            LOCAL, self._workspace, name, session, before, one_more(limit)
         )
         shown = found.entries[:limit]
         following = str(shown[-1].sequence) if len(found.entries) > limit else None
@@ -211,11 +208,9 @@ class Agents(ClientAgents):
         cursor: str | None = None,
     ) -> Page[InstanceInfo]:
         found = await self._services.agents.instances.list(
-            LOCAL, self._workspace, name, status=status, after=read_cursor(cursor), limit=limit + 1
+            LOCAL, self._workspace, name, status=status, after=read_cursor(cursor), limit=one_more(limit)
         )
-        shown = [_instance(view) for view in found[:limit]]
-        last = shown[-1] if len(found) > limit else None
-        return Page(shown, f"{last.agent}/{last.id}" if last else None)
+        return make_page(found, limit, _instance, lambda view: f"{view.row.agent}/{view.row.name}")
 
     def _at(self, name: str, id: str) -> tuple[Principal, str, str, str]:
         return LOCAL, self._workspace, name, id

@@ -10,13 +10,15 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from wakeful.client.portal import Portal
 from wakeful.errors import FailedPrecondition, WakefulError
 from wakeful.logs import get_logger
 
-C = TypeVar("C", bound=type)
+if TYPE_CHECKING:
+    from wakeful.service.services import Services
+
 R = TypeVar("R")
 
 NOT_STARTED: Final = (
@@ -171,25 +173,32 @@ def call_at_exit(call: Callable[[], object]) -> None:
     getattr(threading, "_register_atexit", atexit.register)(exit_program)
 
 
-def at_home(part: C) -> C:
-    """Make the async methods of a part of the scheduler run on its loop, wherever they are awaited.
+class LocalPart:
+    """A part of a scheduler in this process, such as `app.runs`.
 
-    Without an event loop they raise an error that names the method of `app.sync`.
+    Its async methods run on the loop of the scheduler, wherever they are awaited. Without an event loop they
+    raise an error that names the method of `app.sync`.
     """
-    for name, method in inspect.getmembers(part, inspect.iscoroutinefunction):
-        if not name.startswith("_"):
-            setattr(part, name, _run_at_home(f"{part.__name__.lower()}.{name}", method))
-    return part
+
+    def __init__(self, services: Services, workspace: str, home: Home | None = None) -> None:
+        self._services = services
+        self._workspace = workspace
+        self._home = home or Home()
+
+    def __init_subclass__(cls) -> None:
+        for name, method in inspect.getmembers(cls, inspect.iscoroutinefunction):
+            if not name.startswith("_"):
+                setattr(cls, name, _run_at_home(f"{cls.__name__.lower()}.{name}", method))
 
 
 def _run_at_home(name: str, method: Callable[..., Coroutine[object, object, R]]) -> Callable[..., object]:
     @functools.wraps(method)
-    def call(self: Any, *args: object, **kwargs: object) -> Coroutine[object, object, R]:
+    def call(self: LocalPart, *args: object, **kwargs: object) -> Coroutine[object, object, R]:
         if running_loop() is None:
             raise FailedPrecondition(
                 f"`app.{name}` needs `await` in an async function; in a sync function use `app.sync.{name}`"
             )
-        home, connection = cast(Home, self._home), kwargs.get("connection")
+        home, connection = self._home, kwargs.get("connection")
         if connection is None:
             return home.run(lambda: method(self, *args, **kwargs))
         from wakeful.app.caller_connection import run_async  # imports the store

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from wakeful.app.home import Home, at_home
+from wakeful.app.home import LocalPart
+from wakeful.app.pages import make_page, one_more
 from wakeful.client.inbox import Inbox as ClientInbox
 from wakeful.model import InboxCounts, InboxDecision, InboxItem, Page
 from wakeful.run.inbox import InboxAction, parse_position, write_position
 from wakeful.service.admin.inbox import allowed_actions
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.serializers import INBOX_DECISIONS, INBOX_ITEMS, inbox_counts
-from wakeful.service.services import Services
 
 
-@at_home
-class Inbox(ClientInbox):
+class Inbox(LocalPart, ClientInbox):
     """What waits for a person: `app.inbox`."""
-
-    def __init__(self, services: Services, workspace: str, home: Home | None = None) -> None:
-        self._services = services
-        self._home = home or Home()
-        self._workspace = workspace
 
     async def list(
         self,
@@ -37,10 +31,14 @@ class Inbox(ClientInbox):
             kinds=list(kinds),
             agent=agent,
             after=parse_position(cursor),
-            limit=limit + 1,
+            limit=one_more(limit),
         )
-        items = [INBOX_ITEMS.to_model(row, may=allowed_actions(LOCAL, row.kind)) for row in found[:limit]]
-        return Page(items, write_position(found[limit - 1]) if len(found) > limit else None)
+        return make_page(
+            found,
+            limit,
+            lambda row: INBOX_ITEMS.to_model(row, may=allowed_actions(LOCAL, row.kind)),
+            write_position,
+        )
 
     async def counts(self, *, agent: str | None = None) -> InboxCounts:
         return inbox_counts(await self._services.admin.inbox.counts(LOCAL, self._workspace, agent=agent))

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal, TypeVar, Unpack, overload
 
-from wakeful.app.home import Home, at_home
+from wakeful.app.home import Home, LocalPart
 from wakeful.app.in_transaction import plan_and_write
+from wakeful.app.pages import check_cursor, make_page, one_more
 from wakeful.client.jobs import CreatedJobs, log_warnings
 from wakeful.client.jobs import Jobs as ClientJobs
 from wakeful.job.policy import Overlap
@@ -23,7 +24,7 @@ from wakeful.service.model_mapping import (
     job_as_read,
     job_from_record,
     job_from_saved,
-    page_of_runs,
+    run_as_listed,
     run_from_view,
 )
 from wakeful.service.serializers import REVISIONS, serialize_bulk_result, serialize_hook
@@ -37,13 +38,11 @@ _PAGE: Final = 200
 _JSON: Final = frozenset({str, int, float, bool, dict, list, type(None)})
 
 
-@at_home
-class Jobs(ClientJobs):
+class Jobs(LocalPart, ClientJobs):
     """The jobs of one agent: `app.jobs`."""
 
     def __init__(self, services: Services, workspace: str, agent: str, home: Home | None = None) -> None:
-        self._services = services
-        self._home = home or Home()
+        super().__init__(services, workspace, home)
         self._service = services.jobs
         self._where = (workspace, agent)
 
@@ -105,7 +104,7 @@ class Jobs(ClientJobs):
             precheck_state=found.precheck_state,
             subscription=found.subscription,
             spent=found.spent,
-            last_runs=tuple(page_of_runs(found.runs, len(found.runs))),
+            last_runs=tuple(map(run_as_listed, found.runs)),
         )
 
     async def list(
@@ -270,9 +269,9 @@ class Jobs(ClientJobs):
     async def runs(self, name: str, *, limit: int = 20, cursor: str | None = None) -> Page[Run]:
         job = await self._service.get(LOCAL, *self._where, name)
         found = await self._services.runs.list(
-            LOCAL, *self._where, job_id=job.id, before=cursor, limit=limit + 1
+            LOCAL, *self._where, job_id=job.id, before=check_cursor(cursor), limit=one_more(limit)
         )
-        return page_of_runs(found, limit)
+        return make_page(found, limit, run_as_listed, lambda run: run.id)
 
     async def backfill(
         self,

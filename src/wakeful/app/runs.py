@@ -6,7 +6,8 @@ import builtins
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
-from wakeful.app.home import Home, at_home
+from wakeful.app.home import Home, LocalPart
+from wakeful.app.pages import check_cursor, make_page, one_more
 from wakeful.client.runs import Runs as ClientRuns
 from wakeful.client.runs import id_and_attempt, poll_until
 from wakeful.model import HeartbeatResult, Page, ReleaseResult, Run, Trigger
@@ -16,20 +17,18 @@ from wakeful.run.dead_letter_groups import DeadLetterSelection
 from wakeful.run.run import TriggerName
 from wakeful.run.verification import write_evidence
 from wakeful.service.auth.access import LOCAL
-from wakeful.service.model_mapping import page_of_runs, run_from_view
+from wakeful.service.model_mapping import run_as_listed, run_from_view
 from wakeful.service.services import Services
 from wakeful.values.json_value import compact, json_value
 
 
-@at_home
-class Runs(ClientRuns):
+class Runs(LocalPart, ClientRuns):
     """The runs of one agent: `app.runs`."""
 
     def __init__(self, services: Services, workspace: str, agent: str, home: Home | None = None) -> None:
-        self._services = services
-        self._home = home or Home()
+        super().__init__(services, workspace, home)
         self._service = services.runs
-        self._workspace, self._agent = workspace, agent
+        self._agent = agent
 
     def of(self, agent: str, workspace: str | None = None) -> Runs:
         return Runs(self._services, workspace or self._workspace, agent, self._home)
@@ -62,10 +61,10 @@ class Runs(ClientRuns):
             instance=instance,
             dead=dead,
             to_confirm=to_confirm,
-            before=cursor or before,
-            limit=limit + 1,
+            before=check_cursor(cursor) or before,
+            limit=one_more(limit),
         )
-        return page_of_runs(found, limit)
+        return make_page(found, limit, run_as_listed, lambda run: run.id)
 
     async def dead_letters(
         self, *, limit: int = 50, cursor: str | None = None, all_agents: bool = False

@@ -26,7 +26,7 @@ from wakeful.app.calls import (
     slug_of,
     takes_connection,
 )
-from wakeful.app.home import Home, at_home
+from wakeful.app.home import Home, LocalPart
 from wakeful.app.in_transaction import PlanningStore, plan_and_write
 from wakeful.app.jobs import Jobs, plain_fields
 from wakeful.app.runs import Runs
@@ -98,8 +98,7 @@ class Enqueued(Awaitable[Run], Generic[R]):
             )
 
 
-@at_home
-class Tasks:
+class Tasks(LocalPart):
     """Enqueues calls of functions, each as a run of the job of the function, which its first call saves."""
 
     def __init__(
@@ -112,11 +111,10 @@ class Tasks:
         known: dict[object, Task],
         where: tuple[str, str],
     ) -> None:
-        self._services = services
+        super().__init__(services, where[0], home)
         self._functions = functions
         self.jobs = jobs
         self.runs = runs
-        self._home = home
         self._tasks = known
         #: the workspace and the agent
         self._where = where

@@ -25,6 +25,7 @@ from wakeful.run.inbox import InboxRow
 from wakeful.run.incidents import Incident
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
+from wakeful.service.filters import check_choices
 from wakeful.service.row_codec import instant
 from wakeful.service.serializers import INBOX_ITEMS, INCIDENTS, SUGGESTIONS, serialize_run
 from wakeful.store.changelog import SUGGESTION, WAITING, ChangedJob, ChangeRow
@@ -229,8 +230,7 @@ class EventStream:
         await self._accounts.authorize(principal, "read", workspace, agent)
         agent = visible_agent(principal, agent)
         wanted = frozenset(types)
-        for unknown in sorted(wanted.difference(TYPES)):
-            raise InvalidArgument(f"types: '{unknown[:64]}' is not one of {', '.join(TYPES)}")
+        check_choices("types", sorted(wanted), TYPES)
         if after is not None and after < 0:
             raise InvalidArgument("after: write the number of the last event that you have seen, or 0")
         listener = Subscription(self, EventFilter(workspace, agent, job, wanted))

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from wakeful.document import payload_from_text, write_definition
 from wakeful.job.job import Definition, JobRecord, Timing
-from wakeful.model import Job, Page, Run
+from wakeful.model import Job, Run
 from wakeful.model.codec import from_ms, read_fields
 from wakeful.schedule.schedules import Every
 from wakeful.schedule.ticks import Ticks
@@ -144,10 +144,9 @@ def run_from_view(
     return RUNS.to_model(run, attempts=read, waiting_for=waiting_for, may=may)
 
 
-def page_of_runs(found: Sequence[RunView], limit: int) -> Page[Run]:
-    """Return a page of the runs that were read, one more than `limit`; its cursor is its last id."""
-    shown = [RUNS.to_model(run, may=tuple(LOCAL_RIGHTS.run(run))) for run in found[:limit]]
-    return Page(shown, shown[-1].id if len(found) > limit else None)
+def run_as_listed(run: RunView) -> Run:
+    """Return the public run of one in a list, with what the program may do with it."""
+    return RUNS.to_model(run, may=tuple(LOCAL_RIGHTS.run(run)))
 
 
 def _definition_fields(definition: Definition) -> dict[str, Any]:

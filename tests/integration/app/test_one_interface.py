@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -212,6 +213,13 @@ async def test_errors_are_the_same_through_both(pair: Pair):
         (NotFound, lambda each: each.agents.get("nobody")),
         (FailedPrecondition, lambda each: each.jobs.update("digest", message="x", if_version=99)),
         (WakefulError, lambda each: each.jobs.dry_run("digest", schedule="61 * * * *")),
+        (InvalidArgument, lambda each: each.runs.list(states=["done"])),
+        (InvalidArgument, lambda each: each.runs.list(cursor="2")),
+        (InvalidArgument, lambda each: each.runs.dead_letters(cursor="2")),
+        (InvalidArgument, lambda each: each.jobs.runs("digest", cursor="2")),
+        (InvalidArgument, lambda each: each.incidents.list(cursor="2")),
+        (InvalidArgument, lambda each: each.suggestions.list(cursor="2")),
+        (InvalidArgument, lambda each: each.agents.sessions("default", cursor="a b")),
     ]
     await pair.embedded.jobs.create("digest", schedule=SELDOM)
     for kind, call in calls:
@@ -222,6 +230,22 @@ async def test_errors_are_the_same_through_both(pair: Pair):
             messages.append(refused.value.message.replace('"', ""))  # an ETag is quoted
         assert messages[0] == messages[1]
     assert (await pair.remote.jobs.get("digest")).schedule is not None
+
+
+@pytest.mark.parametrize("limit", [0, -1, 2**63, True, 1.5])
+async def test_a_wrong_size_of_a_page_is_refused(new_app: NewApp, limit: Any):
+    async with new_app() as app:
+        await app.jobs.create("digest", schedule=SELDOM)
+        lists: list[Callable[..., Awaitable[object]]] = [
+            app.runs.list, app.runs.dead_letters, partial(app.jobs.runs, "digest"), app.incidents.list,
+            app.suggestions.list, app.inbox.list, app.agents.instances,
+            partial(app.agents.sessions, "default"),
+        ]  # fmt: skip
+        for each in lists:
+            with pytest.raises(InvalidArgument, match="limit: write a whole number"):
+                await each(limit=limit)
+        with pytest.raises(InvalidArgument, match="trigger: 'magic' is not one of"):
+            await app.runs.list(trigger="magic")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from wakeful.service.admin.incidents import IncidentService
 from wakeful.service.admin.suggestions import SuggestionService
 from wakeful.service.auth.access import LOCAL, MAY, Action, Principal, Role, check_person, visible_agent
 from wakeful.service.auth.accounts import Accounts
+from wakeful.service.filters import check_choices
 from wakeful.service.jobs.jobs import JobService
 from wakeful.service.runs.runs import MAX_REASON, RunService
 from wakeful.store.port import Store
@@ -76,9 +77,7 @@ class InboxService:
         """List what waits, newest first; `after` is the position of the last item of the previous page."""
         await self._accounts.authorize(principal, "read", workspace, agent)
         chosen = tuple(kind for kind in INBOX_KINDS if kind in kinds or not kinds)
-        for kind in kinds:
-            if kind not in INBOX_KINDS:
-                raise InvalidArgument(f"kind: '{kind[:64]}' is not one of {', '.join(INBOX_KINDS)}")
+        check_choices("kind", kinds, INBOX_KINDS)
         visible = visible_agent(principal, agent)
         found = await self._store.inbox(InboxFilter(workspace, visible, chosen, after, limit))
         if not found and agent not in (None, principal.agent) and principal is not LOCAL:

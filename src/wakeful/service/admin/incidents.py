@@ -10,6 +10,7 @@ from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.run.incidents import INCIDENT_STATES, Incident, acknowledge
 from wakeful.service.auth.access import LOCAL, Action, Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
+from wakeful.service.filters import check_choices
 from wakeful.service.row_codec import instant
 from wakeful.store.port import Store
 from wakeful.store.sql.incidents import IncidentFilter
@@ -47,9 +48,7 @@ class IncidentService:
         `before` is the id of the last incident of the previous page.
         """
         await self._accounts.authorize(principal, "read", workspace, agent)
-        for state in states:
-            if state not in INCIDENT_STATES:
-                raise InvalidArgument(f"state: '{state[:64]}' is not one of {', '.join(INCIDENT_STATES)}")
+        check_choices("state", states, INCIDENT_STATES)
         visible = visible_agent(principal, agent)
         found = await self._store.incidents(
             IncidentFilter(workspace, visible, job, tuple(states), before, limit)

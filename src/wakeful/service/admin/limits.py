@@ -16,6 +16,7 @@ from wakeful.job.start_rules import BudgetBlock, BudgetOwner, StartDecision, fin
 from wakeful.run.usage import utc_day
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
+from wakeful.service.filters import check_choices
 from wakeful.store.port import Store
 from wakeful.store.quotas import BUCKETS as BUCKETS
 from wakeful.store.quotas import CREATE_JOB as CREATE_JOB
@@ -144,8 +145,7 @@ class QuotaService:
         `check` gets the limit that is set now; if it raises, nothing changes.
         """
         await self._accounts.authorize(principal, "operate", workspace)
-        if bucket not in BUCKETS:
-            raise InvalidArgument(f"bucket: '{bucket[:64]}' is not one of {', '.join(BUCKETS)}")
+        check_choices("bucket", (bucket,), BUCKETS)
         if agent == "":
             raise InvalidArgument("agent: it is empty; name one, or leave it out for the whole workspace")
         if agent is not None:

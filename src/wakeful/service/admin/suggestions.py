@@ -7,10 +7,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
+from wakeful.errors import FailedPrecondition, NotFound
 from wakeful.evolution.suggestion import SUGGESTION_STATUSES, Suggestion, SuggestionStatus
 from wakeful.service.auth.access import LOCAL, Action, Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
+from wakeful.service.filters import check_choices
 from wakeful.service.jobs.job_editor import SuggestionEdit
 from wakeful.service.jobs.jobs import JobService
 from wakeful.service.row_codec import instant
@@ -51,11 +52,7 @@ class SuggestionService:
         `before` is the id of the last suggestion of the previous page.
         """
         await self._accounts.authorize(principal, "read", workspace, agent)
-        for status in statuses:
-            if status not in SUGGESTION_STATUSES:
-                raise InvalidArgument(
-                    f"status: '{status[:64]}' is not one of {', '.join(SUGGESTION_STATUSES)}"
-                )
+        check_choices("status", statuses, SUGGESTION_STATUSES)
         visible = visible_agent(principal, agent)
         found = await self._store.suggestions(
             SuggestionFilter(workspace, visible, job, tuple(statuses), before, limit)

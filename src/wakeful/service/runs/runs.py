@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, get_args
 
 from wakeful.document import payload_to_text
 from wakeful.engine.completer import LoggedConsequences, log_outcome
@@ -15,12 +15,13 @@ from wakeful.logs import get_logger
 from wakeful.run.consequences import consequences
 from wakeful.run.instances import instance_id
 from wakeful.run.outcome import Succeeded, with_history
-from wakeful.run.run import NewRun
+from wakeful.run.run import LISTED_STATES, NewRun, TriggerName
 from wakeful.run.verification import Verdict, conclude_verified, verified_outcome
 from wakeful.service.admin.limits import Budgets
 from wakeful.service.auth.access import LOCAL, Action, Principal, check_person, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.agent_policy import check_ending, check_not_internal
+from wakeful.service.filters import check_choices
 from wakeful.service.runs.completions import Completion, job_of_run, no_run
 from wakeful.service.runs.manual_runs import replay_run
 from wakeful.service.runs.report_batches import ReportBatches
@@ -107,6 +108,8 @@ class RunService:
         ones are left out. `to_confirm`: only those that wait for a person to confirm their work.
         """
         await self._accounts.authorize(principal, "read", workspace, agent)
+        check_choices("state", states, LISTED_STATES)
+        check_choices("trigger", () if trigger is None else (trigger,), get_args(TriggerName))
         visible = visible_agent(principal, agent)
         own = None
         if instance is not None:
