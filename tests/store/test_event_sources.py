@@ -9,18 +9,21 @@ from typing import Any
 import pytest
 
 from tests.support.databases import Database
-from tests.support.factories import NOW, SECOND, FalseClock, asked, asleep
+from tests.support.factories import NOW, SECOND, FalseClock, alone, asked, asleep, ended, held
 from wakeful.errors import NotFound
 from wakeful.run.incidents import IncidentState
 from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun
+from wakeful.signal.event_catalog import job_name
 from wakeful.store.idempotency import AlreadyPerformed, Keyed
 from wakeful.store.plans import LiveRuns, ManualRunPlan
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow, RunFilter
 from wakeful.store.sql import event_sources
+from wakeful.store.sql.event_figures import EventFigures
 from wakeful.store.sql.event_sources import EventJob, EventSource
 from wakeful.store.sql.incidents import IncidentFilter
+from wakeful.store.sql.subscriptions import SubscriptionRow
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite.session import translate
 from wakeful.values.json_value import compact
@@ -185,3 +188,25 @@ async def test_subscriptions_that_no_process_keeps_any_more_are_deleted(store: S
     assert await store.prune_event_sources(source.due_ms + 1) == 1
     assert await store.event_source_of_job(job.id) is None
     assert await _sync(store), "it begins anew when its server is back"
+
+
+async def test_figures_of_events_are_of_a_workspace_or_of_all(store: Store) -> None:
+    assert await store.event_figures(None) == EventFigures(0, 0, None, {}, None, [])
+    job, source = await _given(store)
+    skipped = asked(job, trigger="event", state="skipped", reason="event_ended", due_ms=None, finished_ms=NOW)
+    end = Finished(skipped.id, job.id, 0, "failed", NOW, NOW, error="no such event", reason="event_ended")
+    await store.record_event_problem(source.id, None, skipped, end, None, NOW + _LEASE)
+    delivery = asleep(job_name("sub_" + "0" * 32), timing=None)
+    made = "key:1", "job.changed", "{}", "https://a.example/", delivery.id, 0, NOW, NOW
+    row = SubscriptionRow("sub_" + "0" * 32, "default", "default", *made)
+    await store.subscribe(row, delivery, lambda _: [])
+    figures = await store.event_figures(None)
+    assert figures[:2] == (1, 0)
+    assert figures[3:] == ({"failed": 1}, NOW + _LEASE, [("default", "triage", "no such event")])
+    assert figures.oldest_ms is not None, "the feeder has not seen that its job was added"
+    other = await store.event_figures("other")
+    assert other == EventFigures(0, 0, figures.oldest_ms, {}, None, [])
+    run = held(asked(delivery, NOW))
+    await store.add_runs([run])
+    await store.finish("w1", [ended(run, "failed", reason="http", error="503")], alone)
+    assert (await store.event_figures("default")).failing == 1

@@ -21,6 +21,7 @@ from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import Unavailable
 from wakeful.logs import get_logger
 from wakeful.store.port import Store
+from wakeful.store.sql.event_figures import EventFigures
 from wakeful.store.stats import Backlog
 
 #: The labels `workspace` and `agent` of all agents beyond the limit. No slug has an underscore.
@@ -72,6 +73,7 @@ class DatabaseMetrics:
         #: the store of the last read, what was read, and when in epoch seconds
         self.store: Store | None = None
         self.backlog: Backlog | None = None
+        self.events: EventFigures | None = None
         self.read_at = 0.0
         #: how many reads failed
         self.errors = 0
@@ -91,6 +93,7 @@ class DatabaseMetrics:
         now_ms = store.clock.now_ms()
         try:
             async with asyncio.timeout(_GIVE_UP_S):
+                self.events = await store.event_figures(None)
                 self.backlog = await store.backlog(now_ms, now_ms - LEASE_MS, self._agents)
             self.read_at = time.time()
         except Exception as error:

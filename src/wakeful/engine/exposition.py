@@ -28,6 +28,7 @@ _PINGS: Final = ("answered", "failed")
 _MESSAGES: Final = ("sent", "failed")
 _REPORTS: Final = ("applied", "refused", "delayed")
 _DROPS: Final = ("slow", "limit")
+_SOURCES: Final = ("pending", "active", "failed", "ending")
 #: States of attempts after which the run goes on.
 _UNFINISHED: Final = frozenset({"retrying", "running"})
 
@@ -153,8 +154,8 @@ class MetricsCollector:
 def _collect_database(database: DatabaseMetrics, lanes: Iterable[str]) -> Iterator[Metric]:
     """Return the metrics, with a value for each of these lanes."""
     yield CounterMetricFamily("wakeful_database_read_errors", "Failed reads.", database.errors)
-    store, backlog = database.store, database.backlog
-    if store is None or backlog is None:
+    store, backlog, events = database.store, database.backlog, database.events
+    if store is None or backlog is None or events is None:
         return
     now_ms = store.clock.now_ms()
 
@@ -206,6 +207,22 @@ def _collect_database(database: DatabaseMetrics, lanes: Iterable[str]) -> Iterat
     incidents.add_metric(["acknowledged"], backlog.acknowledged_incidents)
     yield incidents
     yield GaugeMetricFamily("wakeful_workers_alive", "Workers with a heartbeat.", backlog.workers)
+    yield GaugeMetricFamily("wakeful_event_subscriptions", "Active subscriptions.", events.subscriptions)
+    yield GaugeMetricFamily(
+        "wakeful_event_subscriptions_failing", "Subscriptions whose callbacks fail.", events.failing
+    )
+    yield GaugeMetricFamily(
+        "wakeful_event_feed_lag_seconds",
+        "Age of the oldest change whose events are no deliveries yet.",
+        age(events.oldest_ms),
+    )
+    yield _with_labels(
+        GaugeMetricFamily("wakeful_event_sources", "Subscriptions of jobs by state.", labels=["state"]),
+        _from_zero(_SOURCES, events.sources),
+    )
+    yield GaugeMetricFamily(
+        "wakeful_event_sources_overdue_seconds", "How late the first of them is.", age(events.due_ms)
+    )
 
 
 def _counter(name: str, about: str, value: int) -> Metric:

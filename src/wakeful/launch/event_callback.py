@@ -116,7 +116,8 @@ class EventLauncher(WebhookLauncher):
         """Post a challenge to a callback. Raises CallbackRefused unless the callback returns it."""
         challenge = secrets.token_urlsafe(32)
         try:
-            response = await self._send(url, (secret,), subscription, verification_json(challenge))
+            message = verification_json(challenge)
+            response = await self._send(url, (secret,), subscription, message, _message_id(message))
         except TimeoutError as error:
             raise CallbackRefused(f"no response within {_VERIFY_S:.0f} s", "timeout") from error
         except AddressRefused as error:
@@ -136,12 +137,17 @@ class EventLauncher(WebhookLauncher):
             raise CallbackRefused("it did not return the challenge of the verification", "challenge_failed")
 
     async def _send(
-        self, url: str, keys: tuple[bytes, ...], subscription: str, message: Mapping[str, Json]
+        self,
+        url: str,
+        keys: tuple[bytes, ...],
+        subscription: str,
+        message: Mapping[str, Json],
+        message_id: str,
     ) -> Response:
         if self._client is None:
             raise Unavailable("no engine runs in this process; send the request to another one")
-        body, identity = compact(dict(message)).encode(), f"msg_{message['type']}_{secrets.token_hex(16)}"
-        headers = self._signed(identity, keys, body, subscription)
+        body = compact(dict(message)).encode()
+        headers = self._signed(message_id, keys, body, subscription)
         async with asyncio.timeout(_VERIFY_S):
             return await self._client.request("POST", URL(url), headers, body, MAX_MESSAGE)
 
@@ -156,10 +162,11 @@ class EventLauncher(WebhookLauncher):
     async def _tell_end(
         self, url: str, keys: tuple[bytes, ...], subscription: str, message: Mapping[str, Json]
     ) -> None:
+        message_id = _message_id(message)
         for pause_s in _PAUSES_S:
             await asyncio.sleep(pause_s)
             try:
-                if (await self._send(url, keys, subscription, message)).status < 500:
+                if (await self._send(url, keys, subscription, message, message_id)).status < 500:
                     return
             except (HttpError, OSError, ValueError, WakefulError) as error:
                 log.info("subscription.not_told", subscription=subscription, error=str(error))
@@ -232,6 +239,10 @@ class EventLauncher(WebhookLauncher):
             "webhook-signature": standard_signature(secrets, identity, timestamp, body),
             SUBSCRIPTION_HEADER: subscription,
         }
+
+
+def _message_id(message: Mapping[str, Json]) -> str:
+    return f"msg_{message['type']}_{secrets.token_hex(16)}"
 
 
 def _tick(run: Launch, subscription: str, at: TickCursor) -> McpEvent:

@@ -24,11 +24,11 @@ def test_a_healthy_server_has_no_problem(tmp_path: Path):
         assert {
             "server", "client clock", "database", "schema", "clock", "engine", "replicas", "lanes",
             "due runs", "functions", "executors", "leases", "dead letters", "chains", "incidents", "channels",
-            "chat", "disk", "settings",
+            "chat", "disk", "events", "settings",
         } == set(_states(report.json))  # fmt: skip
         shown = machine.wakeful("doctor")
         assert shown.code == 0
-        assert "19 checks, 0 errors, 0 warnings" in shown.out
+        assert "20 checks, 0 errors, 0 warnings" in shown.out
 
 
 def test_dead_letters_are_a_warning_that_says_what_to_do(tmp_path: Path):
@@ -50,7 +50,8 @@ def test_the_admin_of_a_workspace_sees_no_checks_of_the_installation(tmp_path: P
         created = machine.wakeful("keys", "create", "boss", "--role", "admin", "--json").json
         of_workspace = machine.wakeful("doctor", "--json", WAKEFUL_KEY=created["key"])
         assert set(_states(of_workspace.json)) == {
-            "server", "client clock", "leases", "dead letters", "chains", "channels", "chat", "incidents",
+            "server", "client clock", "leases", "dead letters", "chains", "channels", "chat", "events",
+            "incidents",
         }  # fmt: skip
         member = machine.wakeful("keys", "create", "reader", "--role", "member", "--json").json
         refused = machine.wakeful("doctor", "--json", WAKEFUL_KEY=member["key"])

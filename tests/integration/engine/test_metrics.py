@@ -145,6 +145,8 @@ async def test_metrics_count_requests_by_route_and_include_build_info(new_app: N
     assert {line.split('"')[1] for line in lines if "http_requests_total{" in line} == {"GET", "other"}
     assert any(line.startswith("wakeful_build_info{") for line in lines)
     assert "wakeful_dead_letters 0.0" in lines
+    assert "wakeful_event_subscriptions 0.0" in lines
+    assert 'wakeful_event_sources{state="failed"} 0.0' in lines
 
 
 @on_one_store

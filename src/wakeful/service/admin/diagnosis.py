@@ -10,6 +10,7 @@ from typing import Final
 
 from wakeful.job.start_rules import Capabilities, can_take
 from wakeful.model.reports import Check, CheckState
+from wakeful.store.sql.event_figures import EventFigures
 from wakeful.store.stats import DueRequirement
 from wakeful.values.duration import spell_duration
 from wakeful.values.plural import plural
@@ -320,6 +321,36 @@ def check_incidents(open_count: int, acknowledged: int) -> Check:
         "look at them with `wakeful incidents`; `wakeful incidents ack ID` stops the reminders",
         "wakefuldeadletters",
     )
+
+
+def check_events(figures: EventFigures, now_ms: int) -> Check:
+    """Check the deliveries of MCP events, and the subscriptions of jobs to events of other servers."""
+    number = sum(figures.sources.values())
+    late_ms = now_ms - min(figures.oldest_ms or now_ms, figures.due_ms or now_ms)
+    if late_ms > LATE_MS:
+        return Check(
+            "events",
+            "error",
+            f"events wait for {spell_duration(_round(late_ms))}: no replica feeds or polls them",
+            "look for errors of the loops `event_feeder` and `event-subscriber` in the log",
+        )
+    if figures.failed:
+        errors = listed([f"{agent}/{job} ({error})" for agent, job, error in figures.failed])
+        return Check(
+            "events",
+            "warning",
+            f"{plural(figures.sources['failed'], 'job')} of {number} get no events: {errors}",
+            "correct `on` of the job, or the address or the key of the server (WAKEFUL_EVENT_SERVER_…)",
+        )
+    if figures.failing:
+        return Check(
+            "events",
+            "warning",
+            f"the callbacks of {figures.failing} of {plural(figures.subscriptions, 'subscription')} fail",
+            "look at them with `wakeful subscriptions list`; `wakeful subscriptions end ID` ends one",
+        )
+    served = plural(figures.subscriptions, "subscription")
+    return Check("events", "ok", f"{served} of assistants, {number} of jobs")
 
 
 def check_channels(

@@ -138,12 +138,17 @@ class Doctor:
             chained = await self._store.chained_jobs(workspace, _COUNTED)
             return [diagnosis.check_chains(alone, diagnosis.find_cycles(chained))]
 
+        async def events() -> list[Check]:
+            figures = await self._store.event_figures(workspace)
+            return [diagnosis.check_events(figures, self._store.clock.now_ms())]
+
         of_workspace = {
             "leases": leases,
             "dead letters": dead_letters,
             "chains": chains,
             "channels": channels,
             "chat": chat,
+            "events": events,
         }
         if workspace is not None:
             return {**of_workspace, "incidents": incidents}

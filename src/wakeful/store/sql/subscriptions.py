@@ -20,6 +20,7 @@ from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sql.base import Recorded, reads, writes
 from wakeful.store.sql.changelog import SqlChangelog
 from wakeful.store.sql.driver import SqlSession, Texts
+from wakeful.store.sql.event_figures import EventFigures, event_figures
 from wakeful.store.sql.people import SIGN_IN_LASTS_MS, may_give
 
 #: The reason of an active subscription that lost events: its callback will be told.
@@ -215,7 +216,7 @@ async def event_position(session: SqlSession) -> EventPosition | None:
 async def subscribers(session: SqlSession, wanted: Sequence[tuple[str, str]]) -> list[SubscriptionRow]:
     """Return the active subscriptions to these events, each a workspace and a name."""
     rows = await session.rows(SUBSCRIBERS, *map(list, zip(*wanted, strict=True)))
-    return [SubscriptionRow(*row[:-1])._replace(is_paused=not row[-1]) for row in rows]
+    return [SubscriptionRow(*row)._replace(is_paused=not is_enabled) for *row, is_enabled in rows]
 
 
 async def subscribed_events(session: SqlSession) -> list[str]:
@@ -418,6 +419,11 @@ class SqlSubscriptions(SqlChangelog):
             return True
 
         return await self._driver.write(write)
+
+    async def event_figures(self, workspace: str | None) -> EventFigures:
+        """Return the figures of subscriptions and event sources of a workspace; None: of all."""
+        await self._number_changes()  # those without a number wait for the feeder, too
+        return await self._read(event_figures, workspace)
 
     lose_events = writes(lose)
     lost_subscriptions = reads(lost)

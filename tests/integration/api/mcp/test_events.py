@@ -49,7 +49,8 @@ class Subscriber:
         if message.get("type") == "verification":
             return web.json_response({"challenge": self.challenge or message["challenge"]})
         if message.get("type") == "terminated":
-            self.ends.append({**message["error"], "to": headers["x-mcp-subscription-id"]})
+            ids = {"id": headers["webhook-id"], "to": headers["x-mcp-subscription-id"]}
+            self.ends.append({**message["error"], **ids})
             return web.Response(status=503 if len(self.ends) == 1 else 204)
         assert headers["webhook-id"] == message["eventId"]
         if self.status == 200:
@@ -481,6 +482,7 @@ async def test_a_callback_is_told_that_others_ended_its_subscription(subscriber:
     await eventually(lambda: len(subscriber.ends) == 3)
     assert [each["to"] for each in subscriber.ends] == [ended["id"], ended["id"], revoked["id"]]
     assert {each["code"] for each in subscriber.ends} == {-32012}
+    assert len({each["id"] for each in subscriber.ends}) == 2, "a message keeps its id"
     row = await client.app.store.subscription(revoked["id"])
     assert row is not None
     assert row.reason == "key_ended"
