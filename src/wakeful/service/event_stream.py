@@ -57,8 +57,10 @@ _AFTER_ERROR_S: Final = 1.0
 _CACHED: Final = 2_000
 _CACHED_BYTES: Final = 32 * MB
 _PAGE: Final = 500
-#: How many events a subscription reads at once that is behind the cache: each has its own copies of them.
+#: How many events a subscription reads at once that is behind the cache: each has its own copies of them. And
+#: how many rows of the changelog it looks at, to pass over those of other workspaces.
 _BEHIND: Final = 50
+_ROWS_BEHIND: Final = 200
 #: About how many bytes an event takes without the texts of its run.
 _SMALL: Final = 1_000
 #: How many subscriptions are woken before other tasks run.
@@ -134,7 +136,7 @@ class Subscription:
 
     def __init__(self, stream: EventStream, event_filter: EventFilter) -> None:
         self._stream = stream
-        self._filter = event_filter
+        self.filter = event_filter
         #: the number of the last event that was read; -1: not known yet
         self.seen = -1
         self._lost = False
@@ -152,15 +154,15 @@ class Subscription:
         while not self._ended:
             if self._lost:
                 self._lost = False
-                return [Event(self.seen, RESET, self._stream.now_ms(), self._filter.workspace)]
+                return [Event(self.seen, RESET, self._stream.now_ms(), self.filter.workspace)]
             before, events = self.seen, await self._stream.after(self)
-            wanted = [event for event in events if self._filter.matches(event)]
+            wanted = [event for event in events if self.filter.matches(event)]
             if wanted and not self._ended:
                 return wanted
+            if loop.time() >= until:  # also while it is behind: the client must not wait longer
+                return []
             if self.seen > before or self._lost:
                 await asyncio.sleep(0)
-            elif loop.time() >= until:
-                return []
             else:  # nothing has suspended since it was up to date
                 self._waiting = loop.create_future()
                 try:
@@ -171,7 +173,7 @@ class Subscription:
 
     def advance(self, last: int, workspaces: Set[str]) -> None:
         """Learn of events up to that number, of these workspaces, that follow those it has seen."""
-        if self._filter.workspace in workspaces:
+        if self.filter.workspace in workspaces:
             self.wake()
         else:
             self.seen = last
@@ -273,16 +275,40 @@ class EventStream:
             found = self._cache[start : start + _PAGE]
             listener.seen = seen + len(found)
             return [event for event in found if event is not None]
-        rows = await self._store.changes(seen, 1)
+        rows = _first_of(await self._store.changes(seen, _ROWS_BEHIND))
         if not rows or rows[0].first > seen + 1:
             listener.reset(rows[0].first - 1 if rows else self._last)
             return []
-        (row,) = rows
+        listener.seen = await self._pass_others(rows, seen, listener.filter)
+        if listener.seen > seen:
+            return []
+        row = rows[0]
         start = seen + 1 - row.first
         part = row._replace(first=seen + 1, items=row.items[start : start + _BEHIND])
         events = await self._events([part], seen)
         listener.seen = part.last
         return [event for event in events if event is not None]
+
+    async def _pass_others(self, rows: Sequence[ChangeRow], after: int, only: EventFilter) -> int:
+        """Return the number of the last change after which there may be one that passes the filter.
+
+        It reads a few columns of the runs: most of a long backlog is of other workspaces.
+        """
+        run_ids = {item for row in rows if row.kind.startswith(_OF_RUNS) for item in row.items}
+        others = {
+            run.id
+            for run in await self._store.run_changes(list(run_ids))
+            if run.workspace != only.workspace or only.agent not in (None, run.agent)
+        }
+        for row in rows:
+            if row.kind == "job.changed":
+                passed = [job.workspace != only.workspace for job in row.jobs()]
+            else:
+                passed = [item in others for item in row.items]
+            for seq, is_other in enumerate(passed, row.first):
+                if seq > after and not is_other:
+                    return seq - 1
+        return rows[-1].last
 
     async def _follow(self) -> None:
         """Start the reader if it is not running."""

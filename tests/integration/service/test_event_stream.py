@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from wakeful.api.http.events import _parts
 from wakeful.service import event_stream
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.event_stream import Event, Subscription
+from wakeful.store.rows import RunView
 
 
 @pytest.fixture
@@ -83,6 +84,37 @@ async def test_each_subscription_gets_its_events_once_and_in_order(app: Wakeful)
     for workspace, task in readers:
         found = await task
         assert [event.job for event in found] == names[workspace][-len(found) :]
+    stream.shut_down()
+
+
+async def test_a_long_backlog_of_others_is_passed_over_and_keeps_no_client_waiting(
+    app: Wakeful, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(event_stream, "_ROWS_BEHIND", 10)
+    stream, start = app.services.events, await app.store.last_change()
+    theirs = app.jobs.of("default", "theirs")
+    await theirs.create("busy", schedule=SELDOM, target={"kind": "pull"})
+    for _ in range(12):
+        await theirs.run("busy")
+        await theirs.update("busy", description=f"{_}")
+    await create(app, "ours", "job")
+    asked: list[Sequence[str]] = []
+
+    async def noted(ids: Sequence[str]) -> list[RunView]:
+        asked.append(ids)
+        return []
+
+    monkeypatch.setattr(app.store, "runs_by_ids", noted)
+    ours = await stream.subscribe(LOCAL, "ours", after=start)
+    last = await app.store.last_change()
+    seen = []
+    while not (found := await ours.next(0)):
+        seen.append(ours.seen)
+    assert [event.job for event in found] == ["job"]
+    assert sorted({*seen}) == seen, "it goes on where it was"
+    assert len(seen) >= 2, "a client that waits gets a sign of life in between"
+    assert ours.seen == last
+    assert asked == [], "runs of others are not read"
     stream.shut_down()
 
 
