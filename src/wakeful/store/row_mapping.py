@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Final
 
 from wakeful.document import (
     payload_from_text,
@@ -16,8 +17,14 @@ from wakeful.document import (
     work_to_text,
 )
 from wakeful.job.job import Chain, ChainOn, Definition, JobRecord, ScheduleKey, ScheduleOrigin
-from wakeful.run.run import NewRun
+from wakeful.run.run import NewRun, RunDetails
 from wakeful.store.rows import JobRow, RunView
+
+#: the fields that a job and its row have under the same name, and those that a new run and a stored one have
+_OF_JOB: Final = tuple(field.name for field in fields(JobRecord) if field.name in JobRow._fields)
+_OF_RUN: Final = tuple(name for name in NewRun._fields if name in RunView._fields)
+_OF_DETAILS: Final = tuple(name for name in RunDetails._fields if name in RunView._fields)
+_NO_DETAILS: Final = RunDetails()
 
 
 def job_to_row(job: JobRecord, secret: bytes | None = None) -> JobRow:
@@ -26,9 +33,6 @@ def job_to_row(job: JobRecord, secret: bytes | None = None) -> JobRow:
     after = definition.after
     key = job.schedule_key
     return JobRow(
-        id=job.id,
-        workspace=job.workspace,
-        agent=job.agent,
         name=definition.name,
         timing=timing_to_text(definition.timing) if definition.timing else None,
         policy=policy_to_text(definition.policy),
@@ -41,23 +45,11 @@ def job_to_row(job: JobRecord, secret: bytes | None = None) -> JobRow:
         secret=secret,
         old_secret=None,
         old_secret_until_ms=None,
-        enabled=job.enabled,
-        disabled_reason=job.disabled_reason,
-        anchor_ms=job.anchor_ms,
-        next_ms=job.next_ms,
-        wake_ms=job.wake_ms,
-        run_count=job.run_count,
-        failures=job.failures,
-        version=job.version,
-        created_ms=job.created_ms,
-        updated_ms=job.updated_ms,
-        created_by=job.created_by,
-        pause_note=job.pause_note,
-        pause_until_ms=job.pause_until_ms,
         instance_id=key.instance_id if key else None,
         schedule_origin=key.origin if key else None,
         schedule_id=key.schedule_id if key else None,
         decided_ticks=ticks_to_text(job.decided),
+        **{name: getattr(job, name) for name in _OF_JOB},
     )
 
 
@@ -82,25 +74,10 @@ def job_from_row(row: JobRow) -> JobRecord:
         labels={key: str(value) for key, value in labels.items()} if isinstance(labels, dict) else {},
     )
     return JobRecord(
-        id=row.id,
-        workspace=row.workspace,
-        agent=row.agent,
         definition=definition,
-        enabled=row.enabled,
-        anchor_ms=row.anchor_ms,
-        next_ms=row.next_ms,
-        wake_ms=row.wake_ms,
-        created_ms=row.created_ms,
-        updated_ms=row.updated_ms,
-        run_count=row.run_count,
-        failures=row.failures,
-        version=row.version,
-        disabled_reason=row.disabled_reason,
-        created_by=row.created_by,
-        pause_note=row.pause_note,
-        pause_until_ms=row.pause_until_ms,
         schedule_key=schedule_key(row),
         decided=ticks_from_text(row.decided_ticks),
+        **{name: getattr(row, name) for name in _OF_JOB},
     )
 
 
@@ -124,29 +101,10 @@ def schedule_key(row: JobRow) -> ScheduleKey | None:
 
 def view_of_new_run(run: NewRun, now_ms: int) -> RunView:
     """Return a run as it is stored when it is inserted."""
+    given = {name: getattr(run, name) for name in _OF_RUN}
+    details = run.details or _NO_DETAILS
+    given |= {name: getattr(details, name) for name in _OF_DETAILS}
     return RunView(
-        id=run.id,
-        job_id=run.job_id,
-        workspace=run.workspace,
-        agent=run.agent,
-        job_name=run.job_name,
-        scheduled_ms=run.scheduled_ms,
-        fire_ms=run.fire_ms,
-        trigger=run.trigger,
-        triggered_by=run.triggered_by,
-        state=run.state,
-        reason=run.reason,
-        covers=run.covers,
-        until_ms=run.until_ms,
-        attempt=run.attempt,
-        worker=run.worker,
-        lane=run.lane,
-        due_ms=run.due_ms,
-        started_ms=run.started_ms,
-        finished_ms=run.finished_ms,
-        idempotency_key=run.idempotency_key,
-        replay_of=run.replay_of,
-        payload=run.payload,
         output=None,
         error=None,
         usage=None,
@@ -154,14 +112,7 @@ def view_of_new_run(run: NewRun, now_ms: int) -> RunView:
         created_ms=now_ms,
         is_pull=run.is_pull,
         claim_deadline_ms=run.claim_deadline_ms,
-        serial=run.serial,
-        requires=run.requires,
-        requires_version=run.requires_version,
-        instance=run.instance,
-        signal=run.signal,
-        session=run.details.session if run.details else None,
-        depth=run.details.depth if run.details else 0,
-        context=run.details.context if run.details else None,
+        **given,
     )
 
 
