@@ -204,7 +204,7 @@ def _cases() -> list[tuple[str, list[object], int]]:
         ("PERSON_BY_ID", ["5"], 5),
         ("PERSON_NAMES", [["5", "6"]], 5),
         ("PEOPLE", [10], 10),
-        ("ADD_PERSON", ["5", "i", "5", "Ada", None, "{}", NOW, NOW + COUNT], 5),
+        ("ADD_PERSON", ["5", "i", "5", "Ada", None, "{}", NOW, NOW + COUNT, None], 5),
         ("CHANGE_PERSON", ["5", "Ada", None, "{}", NOW + COUNT], 5),
         ("REMOVE_PERSON", ["5", NOW], 5),
         ("KEYS_OF_PERSON", ["person:5"], 5),
@@ -231,7 +231,7 @@ def _rows() -> list[tuple[str, list[tuple[object, ...]]]]:
         (web_sessions.ADD_LIMIT, [(str(each), NOW + each) for each in numbers]),
         (
             people.ADD_PERSON,
-            [(str(each), "i", str(each), "Ada", None, "{}", NOW, NOW + each) for each in numbers],
+            [(str(each), "i", str(each), "Ada", None, "{}", NOW, NOW + each, None) for each in numbers],
         ),
         (
             web_sessions.ADD_SESSION,

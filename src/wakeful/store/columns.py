@@ -6,7 +6,8 @@ values are in the order of its fields: `TakenRun(*row)` is right by construction
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
 
@@ -21,6 +22,7 @@ _COLUMN_NAMES: Final = MappingProxyType(
         "pause_until_ms": "pause_until",
         "spread_from_ms": "spread_from",
         "spread_until_ms": "spread_until",
+        "to": "send_to",
     }
 )
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
@@ -37,13 +39,24 @@ def column_name(field: str) -> str:
     return f"{field.removesuffix('_ms')}_at" if field.endswith("_ms") else field
 
 
-def column_list(fields: Iterable[str]) -> str:
-    """Return the columns of these fields.
+def column_list(fields: Iterable[str], table: str = "") -> str:
+    """Return the columns of these fields, of a table if several are read.
 
-    >>> column_list(("id", "due_ms"))
-    'id, due_at'
+    >>> column_list(("id", "due_ms")), column_list(("id", "due_ms"), "r")
+    ('id, due_at', 'r.id, r.due_at')
     """
-    return ", ".join(map(column_name, fields))
+    before = f"{table}." if table else ""
+    return ", ".join(before + column_name(field) for field in fields)
+
+
+def insert(table: str, fields: Sequence[str]) -> str:
+    """Return the statement that adds a row with these fields.
+
+    >>> insert("runs", ("id", "due_ms"))
+    'INSERT INTO runs (id, due_at) VALUES ($1, $2)'
+    """
+    marks = ", ".join(f"${number}" for number in range(1, len(fields) + 1))
+    return f"INSERT INTO {table} ({column_list(fields)}) VALUES ({marks})"
 
 
 def select_list(fields: Iterable[str], table: str, expressions: Mapping[str, str] = _NONE) -> str:
@@ -79,6 +92,20 @@ def reader(row: type[T]) -> Callable[[Iterable[Any]], T]:
         return row(*columns)
 
     return read
+
+
+def next_row(values: Iterator[Any], row: type[T]) -> T:
+    """Return a row of the next values of a result that has several.
+
+    >>> class Flag(NamedTuple):
+    ...     name: str
+    ...     is_set: bool = False
+    >>> values = iter(("x", True, "y", False, 7))
+    >>> next_row(values, Flag), next_row(values, Flag), next(values)
+    (Flag(name='x', is_set=True), Flag(name='y', is_set=False), 7)
+    """
+    kind: Any = row
+    return kind._make(islice(values, len(kind._fields)))  # type: ignore[no-any-return]
 
 
 def fields_before(row: type[NamedTuple], end: str) -> tuple[str, ...]:

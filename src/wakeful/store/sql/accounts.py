@@ -11,12 +11,12 @@ from typing import Final
 
 from wakeful.errors import AlreadyExists, FailedPrecondition, PermissionDenied
 from wakeful.store.accounts import AgentRow, KeyChange, KeyRow, WorkspaceRow
+from wakeful.store.columns import column_list, insert
 from wakeful.store.internal_jobs import IN_SQL, WORKSPACE_AGENT
 from wakeful.store.sql.driver import Duplicate, Row, SqlSession
 from wakeful.values.plural import plural
 
-_WORKSPACE: Final = """
-    SELECT name, tz, description, created_at, updated_at, budget, alerts, lane_weight FROM workspaces"""
+_WORKSPACE: Final = f"SELECT {column_list(WorkspaceRow._fields)} FROM workspaces"
 #: the primary key
 WORKSPACE: Final = f"{_WORKSPACE} WHERE name = $1"
 #: the primary key
@@ -26,9 +26,8 @@ WORKSPACES: Final = f"{_WORKSPACE} ORDER BY name"
 #: the primary key: a range of it, in its order
 WORKSPACES_NAMED: Final = f"{_WORKSPACE} WHERE name >= $1 AND name < $2 ORDER BY name LIMIT $3"
 #: the primary key
-PUT_WORKSPACE: Final = """
-    INSERT INTO workspaces (name, tz, description, created_at, updated_at, budget, alerts, lane_weight)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+PUT_WORKSPACE: Final = f"""
+    {insert("workspaces", WorkspaceRow._fields)}
     ON CONFLICT (name) DO UPDATE SET tz = EXCLUDED.tz, description = EXCLUDED.description,
         updated_at = EXCLUDED.updated_at, budget = EXCLUDED.budget, alerts = EXCLUDED.alerts,
         lane_weight = EXCLUDED.lane_weight"""
@@ -95,24 +94,20 @@ DELETE_MESSAGES: Final = "DELETE FROM messages WHERE workspace = $1 AND agent = 
 DELETE_TURNS: Final = "DELETE FROM turns WHERE live AND workspace = $1 AND agent = $2"
 DELETE_HISTORIES: Final = "DELETE FROM session_history WHERE workspace = $1 AND agent = $2"
 
-KEY_COLUMNS: Final = (
-    "id, workspace, name, role, agent, hash, created_at, created_by, expires_at, last_used_at, revoked_at, "
-    "client"
-)
-ADD_KEY: Final = f"""
-    INSERT INTO keys ({KEY_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"""
+_KEYS: Final = f"SELECT {column_list(KeyRow._fields)} FROM keys"
+ADD_KEY: Final = insert("keys", KeyRow._fields)
 #: the primary key of people. A transaction that removes the person waits, and then sees the key
 HOLD_PERSON: Final = "SELECT removed_at FROM people WHERE id = $1 FOR SHARE"
 #: keys_hash
-KEY_BY_HASH: Final = f"SELECT {KEY_COLUMNS} FROM keys WHERE hash = $1"
+KEY_BY_HASH: Final = f"{_KEYS} WHERE hash = $1"
 #: the primary key, once for each
 KEY_NAMES: Final = "SELECT id, name FROM keys WHERE id = ANY($1::text[])"
 #: keys_of_workspace: a range of it, in its order
-KEYS: Final = f"SELECT {KEY_COLUMNS} FROM keys WHERE workspace = $1 ORDER BY created_at, id"
+KEYS: Final = f"{_KEYS} WHERE workspace = $1 ORDER BY created_at, id"
 #: keys_of_workspace: a range of it, in its order
-GLOBAL_KEYS: Final = f"SELECT {KEY_COLUMNS} FROM keys WHERE workspace IS NULL ORDER BY created_at, id"
+GLOBAL_KEYS: Final = f"{_KEYS} WHERE workspace IS NULL ORDER BY created_at, id"
 #: the table, all of it
-ALL_KEYS: Final = f"SELECT {KEY_COLUMNS} FROM keys ORDER BY created_at, id"
+ALL_KEYS: Final = f"{_KEYS} ORDER BY created_at, id"
 #: the primary key
 REVOKE_KEY: Final = "UPDATE keys SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL"
 #: subscriptions_of_principal: what a key subscribed to expires with it

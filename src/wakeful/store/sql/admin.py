@@ -12,6 +12,7 @@ from wakeful.job.start_rules import BudgetOwner
 from wakeful.store.accounts import AgentRow, InheritingChange, KeyChange, KeyRow, WorkspaceRow, key_topic
 from wakeful.store.audit import AuditEntry, AuditFilter, AuditPage, AuditRow, always
 from wakeful.store.changelog import TransactionEvents
+from wakeful.store.columns import column_list, insert
 from wakeful.store.idempotency import Claim, Keyed, StoredResponse
 from wakeful.store.internal_jobs import IN_SQL, NO_RULES, WORKSPACE_AGENT, InternalChange, InternalRules
 from wakeful.store.job_changes import overdue_runs
@@ -61,16 +62,12 @@ async def set_quota(
 
 
 #: the primary key; writes nothing if the version exists
-PUT_WORKFLOW: Final = """
-    INSERT INTO workflows (workspace, id, version, dag, created_at) VALUES ($1, $2, $3, $4, $5)
-    ON CONFLICT DO NOTHING"""
+PUT_WORKFLOW: Final = f"{insert('workflows', WorkflowRow._fields)} ON CONFLICT DO NOTHING"
+_WORKFLOW: Final = f"SELECT {column_list(WorkflowRow._fields)} FROM workflows"
 #: the primary key
-WORKFLOW: Final = """
-    SELECT workspace, id, version, dag, created_at FROM workflows
-    WHERE workspace = $1 AND id = $2 AND version = $3"""
+WORKFLOW: Final = f"{_WORKFLOW} WHERE workspace = $1 AND id = $2 AND version = $3"
 #: the primary key, once for each id and version
-WORKFLOWS: Final = """
-    SELECT workspace, id, version, dag, created_at FROM workflows
+WORKFLOWS: Final = f"""{_WORKFLOW}
     WHERE workspace = $1 AND id = ANY($2::text[]) AND version = ANY($3::integer[])"""
 
 

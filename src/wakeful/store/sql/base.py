@@ -15,6 +15,7 @@ from wakeful.job.self_scheduling import CallingRun, ChargeRule, RunCharge, refus
 from wakeful.logs import get_logger
 from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
+from wakeful.store.columns import column_list, insert
 from wakeful.store.idempotency import (
     ABANDONED_MS,
     KEPT_MS,
@@ -36,9 +37,10 @@ P = ParamSpec("P")
 log = get_logger("wakeful.store")
 
 
-_COLUMNS: Final = "workspace, key, fingerprint, status, body, created_at"
 #: the primary key
-KEY_ROW: Final = f"SELECT {_COLUMNS} FROM idempotency_keys WHERE workspace = $1 AND key = $2"
+KEY_ROW: Final = (
+    f"SELECT {column_list(StoredResponse._fields)} FROM idempotency_keys WHERE workspace = $1 AND key = $2"
+)
 #: the primary key
 RESPONSE: Final = f"{KEY_ROW} AND status IS NOT NULL AND created_at >= $3"
 #: idempotency_keys_created: a range of it, in its order; then the primary key. Rows that another transaction
@@ -49,7 +51,7 @@ EXPIRE_KEYS: Final = """
         FOR UPDATE SKIP LOCKED)"""
 #: the primary key; an expired or abandoned row is taken over
 CLAIM_KEY: Final = f"""
-    INSERT INTO idempotency_keys AS a ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6)
+    {insert("idempotency_keys AS a", StoredResponse._fields)}
     ON CONFLICT (workspace, key) DO UPDATE SET fingerprint = EXCLUDED.fingerprint, status = EXCLUDED.status,
         body = EXCLUDED.body, created_at = EXCLUDED.created_at
     WHERE a.created_at < $7 OR a.status IS NULL AND a.created_at < $8"""

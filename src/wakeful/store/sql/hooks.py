@@ -13,6 +13,7 @@ from wakeful.job.job import check_version
 from wakeful.job.self_scheduling import ChargeRule
 from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
+from wakeful.store.columns import insert, next_row, select_list
 from wakeful.store.idempotency import Keyed
 from wakeful.store.rows import JobRow
 from wakeful.store.sql.base import Recorded, SqlBase, writes
@@ -20,7 +21,26 @@ from wakeful.store.sql.driver import SqlSession, Texts
 from wakeful.store.sql.jobs import JOB_ROW, job_row
 from wakeful.values.ids import is_id
 
-_COLUMNS: Final = "h.hash, h.job_id::text, h.created_at, h.created_by, h.expires_at"
+
+class HookRow(NamedTuple):
+    """A trigger URL of a job."""
+
+    #: SHA-256 of the token
+    hash: bytes
+    job_id: str
+    created_ms: int
+    #: role and actor
+    created_by: str
+    #: until when a URL works that was replaced; None: it is the present one
+    expires_ms: int | None = None
+
+    @property
+    def id(self) -> str:
+        """Names the URL in runs, logs and responses; the token does not follow from it."""
+        return self.hash[:6].hex()
+
+
+_COLUMNS: Final = select_list(HookRow._fields, "h", {"job_id": "h.job_id::text"})
 _WORKS: Final = "h.hash = $1 AND (h.expires_at IS NULL OR h.expires_at > $2) AND j.deleted_at IS NULL"
 #: the primary keys of hooks and jobs, and in PostgreSQL of cursors
 HOOK: Final = Texts(
@@ -42,8 +62,7 @@ LOCK_JOB: Final = """
 DELETE_OLD: Final = "DELETE FROM hooks WHERE job_id = $1 AND expires_at IS NOT NULL"
 #: hooks_of_job
 EXPIRE: Final = "UPDATE hooks SET expires_at = $2 WHERE job_id = $1"
-ADD_HOOK: Final = """
-    INSERT INTO hooks (hash, job_id, created_at, created_by, expires_at) VALUES ($1, $2, $3, $4, $5)"""
+ADD_HOOK: Final = insert("hooks", HookRow._fields)
 #: hooks_of_job
 DELETE_HOOKS: Final = "DELETE FROM hooks WHERE job_id = $1"
 #: the table, all of it; for each, the primary key of jobs
@@ -52,31 +71,13 @@ PRUNE: Final = """
     OR NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = hooks.job_id AND j.deleted_at IS NULL)"""
 
 
-class HookRow(NamedTuple):
-    """A trigger URL of a job."""
-
-    #: SHA-256 of the token
-    hash: bytes
-    job_id: str
-    created_ms: int
-    #: role and actor
-    created_by: str
-    #: until when a URL works that was replaced; None: it is the present one
-    expires_ms: int | None = None
-
-    @property
-    def id(self) -> str:
-        """Names the URL in runs, logs and responses; the token does not follow from it."""
-        return self.hash[:6].hex()
-
-
 async def hook(session: SqlSession, hash: bytes, now_ms: int) -> tuple[HookRow, JobRow] | None:
     """Return the URL of that hash, if it works, and its job."""
     row = await session.row(HOOK, hash, now_ms)
     if row is None:
         return None
-    columns, own = list(row), len(HookRow._fields)
-    return HookRow(*columns[:own]), job_row(columns[own:])
+    values = iter(row)
+    return next_row(values, HookRow), job_row(values)
 
 
 async def hooks_of_job(session: SqlSession, job_id: str, now_ms: int) -> list[HookRow]:

@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from wakeful.run.alerts import AlertEvent, DueIncident, Notification, Recipients
@@ -31,6 +32,7 @@ from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun
 from wakeful.store.audit import AuditEntry, was_written
 from wakeful.store.changelog import TransactionEvents
+from wakeful.store.columns import insert, reader, select_list
 from wakeful.store.internal_jobs import (
     AGENT_ALERTS,
     AGENT_CHANNEL,
@@ -40,7 +42,7 @@ from wakeful.store.internal_jobs import (
     WORKSPACE_CHANNEL,
 )
 from wakeful.store.sql.base import Recorded, SqlBase, reads, writes
-from wakeful.store.sql.driver import Row, SqlSession
+from wakeful.store.sql.driver import SqlSession
 from wakeful.values.ids import is_id, new_id
 
 #: Whether `o` (with a workspace and an agent) has alerts: agents_alerts and workspaces_alerts.
@@ -88,11 +90,7 @@ def _alert_job(alias: str, of_agent: str, of_workspace: str) -> str:
 
 
 _IDS: Final = ("id", "job_id", "first_run_id", "last_run_id", "closed_by_run")
-_FIELDS: Final = tuple(
-    f"{name.removesuffix('_ms')}_at" if name.endswith("_ms") else name for name in Incident._fields
-)
-_COLUMNS: Final = ", ".join(f"i.{name}::text" if name in _IDS else f"i.{name}" for name in _FIELDS)
-_NOTIFIED: Final = Incident._fields.index("notified")
+_COLUMNS: Final = select_list(Incident._fields, "i", {name: f"i.{name}::text" for name in _IDS})
 _CHANGING: Final = (
     "error", "failed_at", "failed_runs", "in_a_row", "last_run_id", "reopened", "acknowledged_at",
     "acknowledged_by", "note", "alerted_at", "notified", "reminded_at", "notify_at", "closed_at",
@@ -101,8 +99,7 @@ _CHANGING: Final = (
 
 #: the primary key
 WRITE: Final = f"""
-    INSERT INTO job_incidents ({", ".join(_FIELDS)})
-    VALUES ({", ".join(f"${number}" for number in range(1, len(_FIELDS) + 1))})
+    {insert("job_incidents", Incident._fields)}
     ON CONFLICT (id) DO UPDATE SET {", ".join(f"{name} = EXCLUDED.{name}" for name in _CHANGING)}"""
 #: the jobs' primary key, once for each; then agents_alerts and workspaces_alerts, which are mostly empty
 JOBS: Final = f"""
@@ -175,6 +172,9 @@ def list_statement(only: IncidentFilter) -> tuple[str, list[object]]:
         f"SELECT {_COLUMNS} FROM job_incidents i WHERE {' AND '.join(where)} "
         f"ORDER BY i.id DESC LIMIT ${len(args)}"
     ), args
+
+
+_incident: Final = reader(Incident)
 
 
 async def jobs(session: SqlSession, job_ids: Collection[str]) -> dict[str, IncidentJob]:
@@ -276,11 +276,10 @@ async def take_due(
     """Write what `decide` returns for the incidents that are due. Returns how many, and the runs to add."""
     runs: list[NewRun] = []
     changed: list[Incident] = []
-    end = len(_FIELDS)
     for row in await session.rows(DUE, now_ms, limit):
-        columns = tuple(row)
-        recipients = Recipients(*columns[end + 1 :])
-        incident, messages = decide(DueIncident(_incident(columns[:end]), columns[end], recipients))
+        values = iter(row)
+        found = _incident(islice(values, len(Incident._fields)))
+        incident, messages = decide(DueIncident(found, next(values), Recipients(*values)))
         changed.append(incident)
         runs += messages
     if changed:
@@ -312,12 +311,6 @@ def _failed_run(
         run_id, job_id, attempt, "failed", ended_ms, ended_ms,
         error=error, reason=reason, response_code=response_code,
     )  # fmt: skip
-
-
-def _incident(row: Row) -> Incident:
-    columns = list(row)
-    columns[_NOTIFIED] = bool(columns[_NOTIFIED])  # SQLite has no booleans
-    return Incident(*columns)
 
 
 class SqlIncidents(SqlBase):

@@ -16,7 +16,8 @@ from typing import Final, Literal, NamedTuple
 
 from wakeful.store.accounts import KeyRow
 from wakeful.store.audit import AuditEntry
-from wakeful.store.sql.accounts import KEY_COLUMNS, add_key
+from wakeful.store.columns import column_list, insert, next_row
+from wakeful.store.sql.accounts import add_key
 from wakeful.store.sql.base import Recorded, SqlBase, reads, writes
 from wakeful.store.sql.driver import SqlSession
 
@@ -28,68 +29,6 @@ _UNUSED_KEPT_MS: Final = 30 * _DAY_MS
 _USED_KEPT_MS: Final = 180 * _DAY_MS
 #: How long a code is kept after it expired.
 _CODE_KEPT_MS: Final = _DAY_MS
-
-_CLIENT: Final = "id, document, created_at, used_at"
-_CODE: Final = "hash, client_id, request, created_at, expires_at, key_id"
-_TOKEN: Final = "hash, kind, key_id, client_id, resource, created_at, expires_at, used_at"
-_OF_TOKEN: Final = ", ".join(f"t.{column}" for column in _TOKEN.split(", "))
-_OF_KEY: Final = ", ".join(f"k.{column}" for column in KEY_COLUMNS.split(", "))
-_OF_OWNER: Final = ", ".join(f"o.{column}" for column in KEY_COLUMNS.split(", "))
-
-#: the primary key
-CLIENT: Final = f"SELECT {_CLIENT} FROM oauth_clients WHERE id = $1"
-#: the primary key
-PUT_CLIENT: Final = f"""
-    INSERT INTO oauth_clients ({_CLIENT}) VALUES ($1, $2, $3, $4)
-    ON CONFLICT (id) DO UPDATE SET document = EXCLUDED.document, used_at = EXCLUDED.used_at"""
-#: the primary key
-USE_CLIENT: Final = "UPDATE oauth_clients SET used_at = $2 WHERE id = $1"
-#: oauth_clients_unused, from its newest entry on; then the primary key. Locked rows stay
-DROP_UNUSED: Final = """
-    DELETE FROM oauth_clients WHERE id IN (
-        SELECT id FROM oauth_clients WHERE used_at IS NULL ORDER BY created_at DESC LIMIT 1000 OFFSET $1
-        FOR UPDATE SKIP LOCKED)"""
-#: oauth_clients_unused: a range of it; then the primary key. Locked rows stay
-PRUNE_UNUSED: Final = """
-    DELETE FROM oauth_clients WHERE id IN (
-        SELECT id FROM oauth_clients WHERE used_at IS NULL AND created_at <= $1 FOR UPDATE SKIP LOCKED)"""
-#: oauth_clients_used: a range of it; then the primary key. Locked rows stay
-PRUNE_USED: Final = """
-    DELETE FROM oauth_clients WHERE id IN (
-        SELECT id FROM oauth_clients WHERE used_at IS NOT NULL AND used_at <= $1 FOR UPDATE SKIP LOCKED)"""
-
-#: the primary key
-CODE: Final = f"SELECT {_CODE} FROM oauth_codes WHERE hash = $1"
-ADD_CODE: Final = f"INSERT INTO oauth_codes ({_CODE}) VALUES ($1, $2, $3, $4, $5, $6)"
-#: the primary key. The row that is changed decides: of two requests with one code, one changes it
-TAKE_CODE: Final = "UPDATE oauth_codes SET key_id = $2 WHERE hash = $1 AND key_id IS NULL AND expires_at > $3"
-#: oauth_codes_expires: a range of it; then the primary key. Locked rows stay
-PRUNE_CODES: Final = """
-    DELETE FROM oauth_codes WHERE hash IN (
-        SELECT hash FROM oauth_codes WHERE expires_at <= $1 FOR UPDATE SKIP LOCKED)"""
-
-#: the primary keys of oauth_tokens, keys (twice) and people (twice)
-TOKEN: Final = f"""
-    SELECT {_OF_TOKEN}, {_OF_KEY},
-        (SELECT p.grants FROM people p
-            WHERE p.id = substr(k.created_by, 8) AND k.created_by LIKE 'person:%' AND p.removed_at IS NULL),
-        (SELECT p.signed_in_at FROM people p
-            WHERE p.id = substr(k.created_by, 8) AND k.created_by LIKE 'person:%' AND p.removed_at IS NULL),
-        {_OF_OWNER}
-    FROM oauth_tokens t JOIN keys k ON k.id = t.key_id
-    LEFT JOIN keys o ON o.id = substr(k.created_by, 5)
-    WHERE t.hash = $1"""
-#: the primary key
-LOCK_TOKEN: Final = f"SELECT {_TOKEN} FROM oauth_tokens WHERE hash = $1 FOR UPDATE"
-ADD_TOKEN: Final = f"INSERT INTO oauth_tokens ({_TOKEN}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"
-#: the primary key
-USE_TOKEN: Final = "UPDATE oauth_tokens SET used_at = $2 WHERE hash = $1 AND used_at IS NULL"
-#: oauth_tokens_expires: a range of it; then the primary key. Locked rows stay
-PRUNE_TOKENS: Final = """
-    DELETE FROM oauth_tokens WHERE hash IN (
-        SELECT hash FROM oauth_tokens WHERE expires_at <= $1 FOR UPDATE SKIP LOCKED)"""
-#: the primary key
-EXTEND_KEY: Final = "UPDATE keys SET expires_at = $2 WHERE id = $1 AND expires_at < $2"
 
 
 class OAuthClientRow(NamedTuple):
@@ -148,6 +87,63 @@ class KnownToken(NamedTuple):
     owner: KeyRow | None
 
 
+#: the primary key
+CLIENT: Final = f"SELECT {column_list(OAuthClientRow._fields)} FROM oauth_clients WHERE id = $1"
+#: the primary key
+PUT_CLIENT: Final = f"""
+    {insert("oauth_clients", OAuthClientRow._fields)}
+    ON CONFLICT (id) DO UPDATE SET document = EXCLUDED.document, used_at = EXCLUDED.used_at"""
+#: the primary key
+USE_CLIENT: Final = "UPDATE oauth_clients SET used_at = $2 WHERE id = $1"
+#: oauth_clients_unused, from its newest entry on; then the primary key. Locked rows stay
+DROP_UNUSED: Final = """
+    DELETE FROM oauth_clients WHERE id IN (
+        SELECT id FROM oauth_clients WHERE used_at IS NULL ORDER BY created_at DESC LIMIT 1000 OFFSET $1
+        FOR UPDATE SKIP LOCKED)"""
+#: oauth_clients_unused: a range of it; then the primary key. Locked rows stay
+PRUNE_UNUSED: Final = """
+    DELETE FROM oauth_clients WHERE id IN (
+        SELECT id FROM oauth_clients WHERE used_at IS NULL AND created_at <= $1 FOR UPDATE SKIP LOCKED)"""
+#: oauth_clients_used: a range of it; then the primary key. Locked rows stay
+PRUNE_USED: Final = """
+    DELETE FROM oauth_clients WHERE id IN (
+        SELECT id FROM oauth_clients WHERE used_at IS NOT NULL AND used_at <= $1 FOR UPDATE SKIP LOCKED)"""
+
+#: the primary key
+CODE: Final = f"SELECT {column_list(OAuthCodeRow._fields)} FROM oauth_codes WHERE hash = $1"
+ADD_CODE: Final = insert("oauth_codes", OAuthCodeRow._fields)
+#: the primary key. The row that is changed decides: of two requests with one code, one changes it
+TAKE_CODE: Final = "UPDATE oauth_codes SET key_id = $2 WHERE hash = $1 AND key_id IS NULL AND expires_at > $3"
+#: oauth_codes_expires: a range of it; then the primary key. Locked rows stay
+PRUNE_CODES: Final = """
+    DELETE FROM oauth_codes WHERE hash IN (
+        SELECT hash FROM oauth_codes WHERE expires_at <= $1 FOR UPDATE SKIP LOCKED)"""
+
+#: the primary keys of oauth_tokens, keys (twice) and people (twice)
+TOKEN: Final = f"""
+    SELECT {column_list(OAuthTokenRow._fields, "t")}, {column_list(KeyRow._fields, "k")},
+        (SELECT p.grants FROM people p
+            WHERE p.id = substr(k.created_by, 8) AND k.created_by LIKE 'person:%' AND p.removed_at IS NULL),
+        (SELECT p.signed_in_at FROM people p
+            WHERE p.id = substr(k.created_by, 8) AND k.created_by LIKE 'person:%' AND p.removed_at IS NULL),
+        {column_list(KeyRow._fields, "o")}
+    FROM oauth_tokens t JOIN keys k ON k.id = t.key_id
+    LEFT JOIN keys o ON o.id = substr(k.created_by, 5)
+    WHERE t.hash = $1"""
+#: the primary key
+LOCK_TOKEN: Final = f"""
+    SELECT {column_list(OAuthTokenRow._fields)} FROM oauth_tokens WHERE hash = $1 FOR UPDATE"""
+ADD_TOKEN: Final = insert("oauth_tokens", OAuthTokenRow._fields)
+#: the primary key
+USE_TOKEN: Final = "UPDATE oauth_tokens SET used_at = $2 WHERE hash = $1 AND used_at IS NULL"
+#: oauth_tokens_expires: a range of it; then the primary key. Locked rows stay
+PRUNE_TOKENS: Final = """
+    DELETE FROM oauth_tokens WHERE hash IN (
+        SELECT hash FROM oauth_tokens WHERE expires_at <= $1 FOR UPDATE SKIP LOCKED)"""
+#: the primary key
+EXTEND_KEY: Final = "UPDATE keys SET expires_at = $2 WHERE id = $1 AND expires_at < $2"
+
+
 async def client(session: SqlSession, client_id: str) -> OAuthClientRow | None:
     """Return the client of that id."""
     row = await session.row(CLIENT, client_id)
@@ -189,15 +185,10 @@ async def token(session: SqlSession, hash: bytes) -> KnownToken | None:
     row = await session.row(TOKEN, hash)
     if row is None:
         return None
-    values, own, key = list(row), len(OAuthTokenRow._fields), len(KeyRow._fields)
-    grants, signed_in_ms, *owner = values[own + key :]
-    return KnownToken(
-        OAuthTokenRow(*values[:own]),
-        KeyRow(*values[own : own + key]),
-        grants,
-        signed_in_ms,
-        None if owner[0] is None else KeyRow(*owner),
-    )
+    values = iter(row)
+    token, key = next_row(values, OAuthTokenRow), next_row(values, KeyRow)
+    grants, signed_in_ms, *owner = values
+    return KnownToken(token, key, grants, signed_in_ms, None if owner[0] is None else KeyRow(*owner))
 
 
 async def exchange_token(

@@ -7,59 +7,21 @@ row of a person who was removed stays: history shows the name.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from wakeful.store.accounts import KEYS_TOPIC, key_topic
 from wakeful.store.audit import AuditEntry, always
+from wakeful.store.columns import column_list, insert, next_row
 from wakeful.store.sql.accounts import EXPIRE_SUBSCRIPTIONS, revoke_key
 from wakeful.store.sql.base import Recorded, SqlBase, reads
-from wakeful.store.sql.driver import Row, SqlSession
-from wakeful.store.sql.web_sessions import (
-    COLUMNS_OF_SESSION,
-    WebSessionRow,
-    add_session,
-    delete_sessions,
-)
+from wakeful.store.sql.driver import SqlSession
+from wakeful.store.sql.web_sessions import WebSessionRow, add_session, delete_sessions
 
 #: Before the id of a person in `web_sessions` and in the audit log.
 PERSON: Final = "person:"
 #: How long after the last sign-in of a person the assistants work that the person connected with OAuth.
 SIGN_IN_LASTS_MS: Final = 30 * 86_400_000
-_COLUMNS: Final = "id, issuer, subject, name, email, grants, created_at, signed_in_at, removed_at"
-_OF_PERSON: Final = ", ".join(f"p.{column}" for column in _COLUMNS.split(", "))
-#: the primary key and people_subject; writes nothing if the person is there, or is added at this moment
-ADD_PERSON: Final = f"""
-    INSERT INTO people ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, NULL) ON CONFLICT DO NOTHING"""
-#: the primary key
-CHANGE_PERSON: Final = """
-    UPDATE people SET name = $2, email = $3, grants = $4, signed_in_at = $5, removed_at = NULL
-    WHERE id = $1"""
-#: the primary key
-END_ACCESS: Final = "UPDATE people SET grants = '{}', signed_in_at = $2 WHERE id = $1"
-#: the primary key
-PERSON_BY_ID: Final = f"SELECT {_COLUMNS} FROM people WHERE id = $1"
-#: the primary key, once for each
-PERSON_NAMES: Final = "SELECT id, name FROM people WHERE id = ANY($1::text[])"
-#: people_signed_in: a range of it, in its order
-PEOPLE: Final = f"""
-    SELECT {_COLUMNS} FROM people WHERE removed_at IS NULL ORDER BY signed_in_at DESC, id LIMIT $1"""
-#: the primary key
-REMOVE_PERSON: Final = "UPDATE people SET removed_at = $2 WHERE id = $1 AND removed_at IS NULL"
-#: the primary keys of web_sessions and people
-PERSON_SESSION: Final = f"""
-    SELECT {COLUMNS_OF_SESSION}, {_OF_PERSON} FROM web_sessions s JOIN people p ON p.id = substr(s.key_id, 8)
-    WHERE s.hash = $1 AND substr(s.key_id, 1, 7) = '{PERSON}' AND p.removed_at IS NULL"""
-#: keys_of_creator
-KEYS_OF_PERSON: Final = "SELECT id FROM keys WHERE created_by = $1 AND revoked_at IS NULL ORDER BY id"
-#: keys_of_creator: the assistants that a person connected
-GRANTS_OF_PERSON: Final = """
-    SELECT id, workspace, role FROM keys
-    WHERE created_by = $1 AND revoked_at IS NULL AND client IS NOT NULL ORDER BY id"""
-#: subscriptions_of_principal, once for each key; keys_of_creator: what they subscribed to expires with them
-EXPIRE_SUBSCRIPTIONS_OF: Final = """
-    UPDATE subscriptions SET expires_at = $2 WHERE ended_at IS NULL AND principal IN (
-        SELECT 'key:' || id FROM keys WHERE created_by = $1 AND revoked_at IS NULL)"""
 
 
 class PersonRow(NamedTuple):
@@ -84,6 +46,42 @@ class PersonRow(NamedTuple):
         return PERSON + self.id
 
 
+_COLUMNS: Final = column_list(PersonRow._fields)
+#: the primary key and people_subject; writes nothing if the person is there, or is added at this moment
+ADD_PERSON: Final = f"""
+    {insert("people", PersonRow._fields)} ON CONFLICT DO NOTHING"""
+#: the primary key
+CHANGE_PERSON: Final = """
+    UPDATE people SET name = $2, email = $3, grants = $4, signed_in_at = $5, removed_at = NULL
+    WHERE id = $1"""
+#: the primary key
+END_ACCESS: Final = "UPDATE people SET grants = '{}', signed_in_at = $2 WHERE id = $1"
+#: the primary key
+PERSON_BY_ID: Final = f"SELECT {_COLUMNS} FROM people WHERE id = $1"
+#: the primary key, once for each
+PERSON_NAMES: Final = "SELECT id, name FROM people WHERE id = ANY($1::text[])"
+#: people_signed_in: a range of it, in its order
+PEOPLE: Final = f"""
+    SELECT {_COLUMNS} FROM people WHERE removed_at IS NULL ORDER BY signed_in_at DESC, id LIMIT $1"""
+#: the primary key
+REMOVE_PERSON: Final = "UPDATE people SET removed_at = $2 WHERE id = $1 AND removed_at IS NULL"
+#: the primary keys of web_sessions and people
+PERSON_SESSION: Final = f"""
+    SELECT {column_list(WebSessionRow._fields, "s")}, {column_list(PersonRow._fields, "p")}
+    FROM web_sessions s JOIN people p ON p.id = substr(s.key_id, 8)
+    WHERE s.hash = $1 AND substr(s.key_id, 1, 7) = '{PERSON}' AND p.removed_at IS NULL"""
+#: keys_of_creator
+KEYS_OF_PERSON: Final = "SELECT id FROM keys WHERE created_by = $1 AND revoked_at IS NULL ORDER BY id"
+#: keys_of_creator: the assistants that a person connected
+GRANTS_OF_PERSON: Final = """
+    SELECT id, workspace, role FROM keys
+    WHERE created_by = $1 AND revoked_at IS NULL AND client IS NOT NULL ORDER BY id"""
+#: subscriptions_of_principal, once for each key; keys_of_creator: what they subscribed to expires with them
+EXPIRE_SUBSCRIPTIONS_OF: Final = """
+    UPDATE subscriptions SET expires_at = $2 WHERE ended_at IS NULL AND principal IN (
+        SELECT 'key:' || id FROM keys WHERE created_by = $1 AND revoked_at IS NULL)"""
+
+
 def may_give(roles: Mapping[str, str], workspace: str | None, role: str) -> bool:
     """Return whether a person of these roles by workspace may give an assistant a role in a workspace.
 
@@ -96,7 +94,7 @@ def may_give(roles: Mapping[str, str], workspace: str | None, role: str) -> bool
     return "admin" in given or (role == "member" and bool(given))
 
 
-def _person(row: Row) -> PersonRow:
+def _person(row: Iterable[Any]) -> PersonRow:
     person = PersonRow(*row)
     return person._replace(grants=json.loads(str(person.grants)))
 
@@ -104,8 +102,9 @@ def _person(row: Row) -> PersonRow:
 async def sign_in(session: SqlSession, person: PersonRow, web_session: WebSessionRow) -> None:
     """Add the person, or replace what the issuer says, and add the session."""
     grants = json.dumps(dict(person.grants), separators=(",", ":"), sort_keys=True)
-    new = (person.id, person.issuer, person.subject, person.name, person.email, grants)
-    if not await session.execute(ADD_PERSON, *new, person.created_ms, person.signed_in_ms):
+    if not await session.execute(
+        ADD_PERSON, *person[:5], grants, person.created_ms, person.signed_in_ms, None
+    ):
         said = person.name, person.email, grants, person.signed_in_ms
         await session.execute(CHANGE_PERSON, person.id, *said)
         await _expire_subscriptions(session, person)
@@ -124,9 +123,8 @@ async def person_session(session: SqlSession, hash: bytes) -> tuple[WebSessionRo
     row = await session.row(PERSON_SESSION, hash)
     if row is None:
         return None
-    values = list(row)
-    own = len(WebSessionRow._fields)
-    return WebSessionRow(*values[:own]), _person(values[own:])
+    values = iter(row)
+    return next_row(values, WebSessionRow), _person(values)
 
 
 async def person(session: SqlSession, id: str) -> PersonRow | None:

@@ -15,6 +15,7 @@ from wakeful.run.run import NewRun
 from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry, always
 from wakeful.store.changelog import TransactionEvents
+from wakeful.store.columns import fields_before, insert, select_list
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sql.base import Recorded, reads, writes
@@ -25,21 +26,65 @@ from wakeful.store.sql.people import SIGN_IN_LASTS_MS, may_give
 
 #: The reason of an active subscription that lost events: its callback will be told.
 GAP: Final = "gap"
-_COLUMNS: Final = (
-    "id, workspace, agent, principal, event, arguments, url, job_id, position, created_at, refreshed_at, "
-    "expires_at, ended_at, reason"
-)
-_OF_SUBSCRIPTION: Final = ", ".join(
-    f"s.{column}::text" if column == "job_id" else f"s.{column}" for column in _COLUMNS.split(", ")
-)
-_SELECT: Final = f"SELECT {_COLUMNS.replace('job_id', 'job_id::text')} FROM subscriptions"
+
+
+class EventsMoved(Exception):
+    """Events later than those that a subscription shall begin with are runs already."""
+
+
+class EventPosition(NamedTuple):
+    """How far events are runs."""
+
+    #: the number of the last change whose events are runs
+    change: int
+    #: no run of them is scheduled later, and all of the following ones are: serial runs are in that order
+    at_ms: int
+
+
+class SubscriptionRow(NamedTuple):
+    """A subscription to an event."""
+
+    id: str
+    workspace: str
+    #: the agent that owns the job
+    agent: str
+    #: who subscribed, as in the audit
+    principal: str
+    event: str
+    #: compact JSON
+    arguments: str
+    url: str
+    job_id: str
+    #: changes up to this number are not for it
+    position: int
+    created_ms: int
+    refreshed_ms: int
+    #: when it ends unless it is refreshed; None: never
+    expires_ms: int | None = None
+    ended_ms: int | None = None
+    reason: str | None = None
+    #: only in lists: the state and the time of its newest delivery
+    last_state: str | None = None
+    last_ms: int | None = None
+    #: only of subscribers: whether its job is paused
+    is_paused: bool = False
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it has not ended."""
+        return self.ended_ms is None
+
+
+#: The fields that are columns.
+_STORED: Final = fields_before(SubscriptionRow, "last_state")
+_COLUMNS: Final = select_list(_STORED, "s", {"job_id": "s.job_id::text"})
 #: the primary key
-SUBSCRIPTION: Final = f"{_SELECT} WHERE id = $1"
+SUBSCRIPTION: Final = f"SELECT {_COLUMNS} FROM subscriptions s WHERE id = $1"
 #: the primary key
 LOCK_SUBSCRIPTION: Final = f"{SUBSCRIPTION} FOR UPDATE"
 #: subscriptions_of_workspace: a range of it, backwards; for each, the end of runs_of_job
 SUBSCRIPTIONS: Final = f"""
-    SELECT {_COLUMNS.replace("job_id", "job_id::text")},
+    SELECT {_COLUMNS},
         (SELECT state FROM runs r WHERE r.job_id = s.job_id ORDER BY r.id DESC LIMIT 1),
         (SELECT coalesce(finished_at, started_at, r.created_at) FROM runs r WHERE r.job_id = s.job_id
             ORDER BY r.id DESC LIMIT 1)
@@ -49,9 +94,7 @@ SUBSCRIPTIONS: Final = f"""
     ORDER BY created_at DESC, id DESC LIMIT $6"""
 #: the primary key
 DELETE_SUBSCRIPTION: Final = "DELETE FROM subscriptions WHERE id = $1"
-ADD_SUBSCRIPTION: Final = f"""
-    INSERT INTO subscriptions ({_COLUMNS})
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"""
+ADD_SUBSCRIPTION: Final = insert("subscriptions", _STORED)
 #: the primary key
 REFRESH: Final = "UPDATE subscriptions SET refreshed_at = $2, expires_at = $3 WHERE id = $1"
 #: the primary key
@@ -103,7 +146,7 @@ MOVE_POSITION: Final = """
     UPDATE event_position SET position = $3, at = $4 WHERE id = 1 AND position = $1 AND at = $2"""
 #: subscriptions_of_event: a range of it for each workspace and event; the primary key of jobs for each
 SUBSCRIBERS: Final = f"""
-    SELECT {_OF_SUBSCRIPTION}, j.enabled
+    SELECT {_COLUMNS}, j.enabled
     FROM unnest($1::text[], $2::text[]) w (in_workspace, named)
     /*+ CROSS */ JOIN subscriptions s ON s.workspace = w.in_workspace AND s.event = w.named
     /*+ CROSS */ JOIN jobs j ON j.id = s.job_id
@@ -114,7 +157,7 @@ LOSE: Final = f"""
     WHERE id = ANY($1::text[]) AND ended_at IS NULL AND reason IS NULL"""
 #: subscriptions_of_event, all of it; the primary key of jobs for each
 LOST: Final = f"""
-    SELECT {_OF_SUBSCRIPTION}
+    SELECT {_COLUMNS}
     FROM subscriptions s JOIN jobs j ON j.id = s.job_id
     WHERE s.ended_at IS NULL AND s.reason = '{GAP}' AND j.enabled LIMIT $1"""
 #: the primary key. The replica that changes it writes the run
@@ -128,59 +171,10 @@ HOLD: Final = """
 #: subscriptions_ended: a range of it
 PRUNE: Final = "DELETE FROM subscriptions WHERE ended_at IS NOT NULL AND ended_at < $1"
 
-#: How many fields of a row are columns.
-_STORED: Final = 14
 #: The beginning of the principal of a key.
 _KEY: Final = "key:"
 #: later than every subscription
 _LATEST_MS: Final = 253_000_000_000_000
-
-
-class EventsMoved(Exception):
-    """Events later than those that a subscription shall begin with are runs already."""
-
-
-class EventPosition(NamedTuple):
-    """How far events are runs."""
-
-    #: the number of the last change whose events are runs
-    change: int
-    #: no run of them is scheduled later, and all of the following ones are: serial runs are in that order
-    at_ms: int
-
-
-class SubscriptionRow(NamedTuple):
-    """A subscription to an event."""
-
-    id: str
-    workspace: str
-    #: the agent that owns the job
-    agent: str
-    #: who subscribed, as in the audit
-    principal: str
-    event: str
-    #: compact JSON
-    arguments: str
-    url: str
-    job_id: str
-    #: changes up to this number are not for it
-    position: int
-    created_ms: int
-    refreshed_ms: int
-    #: when it ends unless it is refreshed; None: never
-    expires_ms: int | None = None
-    ended_ms: int | None = None
-    reason: str | None = None
-    #: only in lists: the state and the time of its newest delivery
-    last_state: str | None = None
-    last_ms: int | None = None
-    #: only of subscribers: whether its job is paused
-    is_paused: bool = False
-
-    @property
-    def is_active(self) -> bool:
-        """Whether it has not ended."""
-        return self.ended_ms is None
 
 
 async def subscription(session: SqlSession, subscription_id: str) -> SubscriptionRow | None:
@@ -324,7 +318,7 @@ class SqlSubscriptions(SqlChangelog):
             await self._operations.jobs.create_jobs(db, events, now_ms, [job], allowance, expected)
             if job.timing is None:  # its events come from the changelog
                 new = new._replace(position=await _begin_feeding(session, last, row.position, runs))
-            await session.execute(ADD_SUBSCRIPTION, *new[:_STORED])
+            await session.execute(ADD_SUBSCRIPTION, *new[: len(_STORED)])
             if runs:
                 await self._operations.insert_runs.insert_runs(db, events, now_ms, runs)
             return new

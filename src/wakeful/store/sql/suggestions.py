@@ -14,25 +14,22 @@ from wakeful.evolution.rules import RunSummary
 from wakeful.evolution.suggestion import Suggestion
 from wakeful.store.audit import AuditEntry, was_written
 from wakeful.store.changelog import TransactionEvents
+from wakeful.store.columns import column_name, insert, select_list
 from wakeful.store.rows import JobRow
 from wakeful.store.sql.base import Recorded, SqlBase, reads, writes
-from wakeful.store.sql.driver import Row, SqlSession, Texts
+from wakeful.store.sql.driver import SqlSession, Texts
 from wakeful.values.duration import DAY, WEEK
 from wakeful.values.ids import first_id, is_id
 
-_IDS: Final = ("id", "job_id")
-_FIELDS: Final = tuple(
-    f"{name.removesuffix('_ms')}_at" if name.endswith("_ms") else name for name in Suggestion._fields
+_COLUMNS: Final = select_list(Suggestion._fields, "s", {"id": "s.id::text", "job_id": "s.job_id::text"})
+#: The first field that changes, and all from there on.
+_FIRST: Final = Suggestion._fields.index("status")
+_CHANGING: Final = ", ".join(
+    f"{column_name(name)} = ${number}" for number, name in enumerate(Suggestion._fields[_FIRST:], 2)
 )
-_COLUMNS: Final = ", ".join(f"s.{name}::text" if name in _IDS else f"s.{name}" for name in _FIELDS)
-#: The first column that changes, and all from there on.
-_FIRST: Final = _FIELDS.index("status")
-_CHANGING: Final = ", ".join(f"{name} = ${number}" for number, name in enumerate(_FIELDS[_FIRST:], 2))
-_VALUES: Final = ", ".join(f"${number}" for number in range(1, len(_FIELDS) + 1))
 
 #: the primary key, and suggestions_open
-ADD: Final = f"""
-    INSERT INTO suggestions ({", ".join(_FIELDS)}) VALUES ({_VALUES}) ON CONFLICT DO NOTHING"""
+ADD: Final = f"{insert('suggestions', Suggestion._fields)} ON CONFLICT DO NOTHING"
 #: the primary key
 CHANGE: Final = f"UPDATE suggestions SET {_CHANGING} WHERE id = $1"
 #: the primary key
@@ -101,12 +98,12 @@ def list_statement(only: SuggestionFilter) -> tuple[str, list[object]]:
 async def suggestion(session: SqlSession, workspace: str, suggestion_id: str) -> Suggestion | None:
     """Return the suggestion of that id."""
     row = await session.row(SUGGESTION, suggestion_id, workspace) if is_id(suggestion_id) else None
-    return None if row is None else _suggestion(row)
+    return None if row is None else Suggestion(*row)
 
 
 async def by_ids(session: SqlSession, ids: Sequence[str]) -> list[Suggestion]:
     """Return those of these suggestions that exist, in any order."""
-    return list(map(_suggestion, await session.rows(BY_IDS, list(ids)))) if ids else []
+    return [Suggestion(*row) for row in await session.rows(BY_IDS, list(ids))] if ids else []
 
 
 async def suggestions(session: SqlSession, only: SuggestionFilter) -> list[Suggestion]:
@@ -114,7 +111,7 @@ async def suggestions(session: SqlSession, only: SuggestionFilter) -> list[Sugge
     if only.before is not None and not is_id(only.before):
         return []
     statement, args = list_statement(only)
-    return list(map(_suggestion, await session.rows(statement, *args)))
+    return [Suggestion(*row) for row in await session.rows(statement, *args)]
 
 
 async def write(session: SqlSession, changed: Sequence[Suggestion]) -> tuple[list[str], list[str]]:
@@ -167,11 +164,7 @@ async def prune(session: SqlSession, before_ms: int) -> None:
 
 async def _lock(session: SqlSession, suggestion_id: str) -> Suggestion | None:
     row = await session.row(LOCK_SUGGESTION, suggestion_id) if is_id(suggestion_id) else None
-    return None if row is None else _suggestion(row)
-
-
-def _suggestion(row: Row) -> Suggestion:
-    return Suggestion(*row)
+    return None if row is None else Suggestion(*row)
 
 
 #: What counts: runs of a schedule, or after another job, since the job was last changed.

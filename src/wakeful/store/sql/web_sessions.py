@@ -14,64 +14,12 @@ from typing import Final, NamedTuple
 
 from wakeful.store.accounts import KeyRow, key_topic
 from wakeful.store.audit import AuditEntry, always
-from wakeful.store.sql.accounts import KEY_COLUMNS
+from wakeful.store.columns import column_list, insert, next_row
 from wakeful.store.sql.base import Recorded, SqlBase, reads, writes
 from wakeful.store.sql.driver import SqlSession
 
 #: How far the clocks of two replicas may differ.
 _SKEW_MS: Final = 60_000
-_COLUMNS: Final = "hash, key_id, created_at, seen_at, expires_at, address"
-_OF_KEY: Final = ", ".join(f"k.{column}" for column in KEY_COLUMNS.split(", "))
-COLUMNS_OF_SESSION: Final = ", ".join(f"s.{column}" for column in _COLUMNS.split(", "))
-ADD_SESSION: Final = f"INSERT INTO web_sessions ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6)"
-#: the primary keys of web_sessions and keys
-SESSION: Final = f"""
-    SELECT {COLUMNS_OF_SESSION}, {_OF_KEY} FROM web_sessions s JOIN keys k ON k.id = s.key_id
-    WHERE s.hash = $1"""
-#: web_sessions_of_key
-SESSIONS: Final = f"""
-    SELECT {_COLUMNS} FROM web_sessions WHERE key_id = $1 AND expires_at > $2
-    ORDER BY seen_at DESC, hash LIMIT $3"""
-#: the primary key
-TOUCH_SESSION: Final = (
-    "UPDATE web_sessions SET seen_at = $2, expires_at = $3 WHERE hash = $1 AND seen_at < $2"
-)
-#: the primary key
-DELETE_SESSION: Final = "DELETE FROM web_sessions WHERE hash = $1"
-#: web_sessions_of_key
-DELETE_SESSIONS: Final = "DELETE FROM web_sessions WHERE key_id = $1"
-#: web_sessions_expires: a range of it; then the primary key. The pruner waits for no lock, so it is in no
-#: deadlock: a row that another transaction has locked is deleted the next time
-PRUNE_SESSIONS: Final = """
-    DELETE FROM web_sessions WHERE hash IN (
-        SELECT hash FROM web_sessions WHERE expires_at <= $1 FOR UPDATE SKIP LOCKED)"""
-
-ADD_LINK: Final = "INSERT INTO sign_in_links (hash, key_id, created_at, expires_at) VALUES ($1, $2, $3, $4)"
-#: the primary keys of sign_in_links and keys. A link of the future was created while the clock was wrong
-LINK: Final = f"""
-    SELECT {_OF_KEY} FROM sign_in_links l JOIN keys k ON k.id = l.key_id
-    WHERE l.hash = $1 AND l.expires_at > $2 AND l.created_at <= $3"""
-#: the primary key
-DELETE_LINK: Final = "DELETE FROM sign_in_links WHERE hash = $1"
-#: the table, all of it: it has the links of five minutes
-DELETE_LINKS: Final = "DELETE FROM sign_in_links WHERE key_id = $1"
-#: sign_in_links_expires: a range of it; then the primary key. Locked rows stay
-PRUNE_LINKS: Final = """
-    DELETE FROM sign_in_links WHERE hash IN (
-        SELECT hash FROM sign_in_links WHERE expires_at <= $1 FOR UPDATE SKIP LOCKED)"""
-
-#: the primary key, once for each
-LIMITS: Final = "SELECT address, full_at FROM sign_in_limits WHERE address = ANY($1::text[])"
-#: the primary key; writes nothing if there is a row
-ADD_LIMIT: Final = "INSERT INTO sign_in_limits (address, full_at) VALUES ($1, $2) ON CONFLICT DO NOTHING"
-#: the primary key. Concurrent failures of one address are counted one after the other
-LOCK_LIMIT: Final = "SELECT full_at FROM sign_in_limits WHERE address = $1 FOR UPDATE"
-#: the primary key
-SET_LIMIT: Final = "UPDATE sign_in_limits SET full_at = $2 WHERE address = $1"
-#: sign_in_limits_full: a range of it; then the primary key. Locked rows stay
-PRUNE_LIMITS: Final = """
-    DELETE FROM sign_in_limits WHERE address IN (
-        SELECT address FROM sign_in_limits WHERE full_at <= $1 FOR UPDATE SKIP LOCKED)"""
 
 
 class WebSessionRow(NamedTuple):
@@ -105,6 +53,58 @@ class SignInLinkRow(NamedTuple):
     expires_ms: int
 
 
+_OF_KEY: Final = column_list(KeyRow._fields, "k")
+ADD_SESSION: Final = insert("web_sessions", WebSessionRow._fields)
+#: the primary keys of web_sessions and keys
+SESSION: Final = f"""
+    SELECT {column_list(WebSessionRow._fields, "s")}, {_OF_KEY}
+    FROM web_sessions s JOIN keys k ON k.id = s.key_id WHERE s.hash = $1"""
+#: web_sessions_of_key
+SESSIONS: Final = f"""
+    SELECT {column_list(WebSessionRow._fields)} FROM web_sessions WHERE key_id = $1 AND expires_at > $2
+    ORDER BY seen_at DESC, hash LIMIT $3"""
+#: the primary key
+TOUCH_SESSION: Final = (
+    "UPDATE web_sessions SET seen_at = $2, expires_at = $3 WHERE hash = $1 AND seen_at < $2"
+)
+#: the primary key
+DELETE_SESSION: Final = "DELETE FROM web_sessions WHERE hash = $1"
+#: web_sessions_of_key
+DELETE_SESSIONS: Final = "DELETE FROM web_sessions WHERE key_id = $1"
+#: web_sessions_expires: a range of it; then the primary key. The pruner waits for no lock, so it is in no
+#: deadlock: a row that another transaction has locked is deleted the next time
+PRUNE_SESSIONS: Final = """
+    DELETE FROM web_sessions WHERE hash IN (
+        SELECT hash FROM web_sessions WHERE expires_at <= $1 FOR UPDATE SKIP LOCKED)"""
+
+ADD_LINK: Final = insert("sign_in_links", SignInLinkRow._fields)
+#: the primary keys of sign_in_links and keys. A link of the future was created while the clock was wrong
+LINK: Final = f"""
+    SELECT {_OF_KEY} FROM sign_in_links l JOIN keys k ON k.id = l.key_id
+    WHERE l.hash = $1 AND l.expires_at > $2 AND l.created_at <= $3"""
+#: the primary key
+DELETE_LINK: Final = "DELETE FROM sign_in_links WHERE hash = $1"
+#: the table, all of it: it has the links of five minutes
+DELETE_LINKS: Final = "DELETE FROM sign_in_links WHERE key_id = $1"
+#: sign_in_links_expires: a range of it; then the primary key. Locked rows stay
+PRUNE_LINKS: Final = """
+    DELETE FROM sign_in_links WHERE hash IN (
+        SELECT hash FROM sign_in_links WHERE expires_at <= $1 FOR UPDATE SKIP LOCKED)"""
+
+#: the primary key, once for each
+LIMITS: Final = "SELECT address, full_at FROM sign_in_limits WHERE address = ANY($1::text[])"
+#: the primary key; writes nothing if there is a row
+ADD_LIMIT: Final = "INSERT INTO sign_in_limits (address, full_at) VALUES ($1, $2) ON CONFLICT DO NOTHING"
+#: the primary key. Concurrent failures of one address are counted one after the other
+LOCK_LIMIT: Final = "SELECT full_at FROM sign_in_limits WHERE address = $1 FOR UPDATE"
+#: the primary key
+SET_LIMIT: Final = "UPDATE sign_in_limits SET full_at = $2 WHERE address = $1"
+#: sign_in_limits_full: a range of it; then the primary key. Locked rows stay
+PRUNE_LIMITS: Final = """
+    DELETE FROM sign_in_limits WHERE address IN (
+        SELECT address FROM sign_in_limits WHERE full_at <= $1 FOR UPDATE SKIP LOCKED)"""
+
+
 async def add_session(session: SqlSession, row: WebSessionRow) -> None:
     """Add a session."""
     await session.execute(ADD_SESSION, *row)
@@ -115,9 +115,8 @@ async def web_session(session: SqlSession, hash: bytes) -> tuple[WebSessionRow, 
     row = await session.row(SESSION, hash)
     if row is None:
         return None
-    values = list(row)
-    own = len(WebSessionRow._fields)
-    return WebSessionRow(*values[:own]), KeyRow(*values[own:])
+    values = iter(row)
+    return next_row(values, WebSessionRow), next_row(values, KeyRow)
 
 
 async def sessions(session: SqlSession, key_id: str, now_ms: int, limit: int) -> list[WebSessionRow]:
