@@ -7,59 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from wakeful.run.incidents import failure_cause
 from wakeful.values.bounded_cache import MB, bounded_cache
 from wakeful.values.stored_text import clean_text
 
 
-class Failure(Protocol):
-    """What a run says about its failure."""
+class DeadLetterRow(NamedTuple):
+    """What says why a run is a dead letter."""
+
+    id: str
+    agent: str
+    job_id: str | None
+    job_name: str | None
+    reason: str | None
+    response_code: int | None
+    #: its beginning
+    error: str | None
+    finished_ms: int
 
     @property
-    def reason(self) -> str | None:
-        """Why the run failed."""
-        ...
-
-    @property
-    def response_code(self) -> int | None:
-        """The status of the last response."""
-        ...
-
-    @property
-    def error(self) -> str | None:
-        """The error of the last attempt."""
-        ...
-
-
-class FailedRun(Failure, Protocol):
-    """A dead letter."""
-
-    @property
-    def id(self) -> str:
-        """The run's id; ids are in the order of creation."""
-        ...
-
-    @property
-    def agent(self) -> str:
-        """The run's agent."""
-        ...
-
-    @property
-    def job_id(self) -> str | None:
-        """The run's job, if it has one."""
-        ...
-
-    @property
-    def job_name(self) -> str | None:
-        """The name of the job."""
-        ...
-
-    @property
-    def finished_ms(self) -> int:
-        """When it failed."""
-        ...
+    def cause(self) -> str:
+        """Its cause, the same as that of its incident."""
+        return dead_letter_cause(self.reason, self.response_code, self.error)
 
 
 class DeadLetterGroup(NamedTuple):
@@ -91,7 +62,7 @@ class DeadLetterSelection:
     #: not newer than the run of this id: so runs that fail meanwhile are left out
     through: str | None = None
 
-    def includes(self, letter: FailedRun) -> bool:
+    def includes(self, letter: DeadLetterRow) -> bool:
         """Return whether a dead letter is selected."""
         if self.agent not in (None, letter.agent):
             return False
@@ -99,30 +70,26 @@ class DeadLetterSelection:
             letter.job_id is not None if self.job == "" else self.job not in (letter.job_id, letter.job_name)
         ):
             return False
-        return self.cause is None or self.cause == dead_letter_cause(letter)
-
-
-def dead_letter_cause(letter: Failure) -> str:
-    """Return the cause of a dead letter, the same as that of its incident."""
-    return _cause(letter.reason, letter.response_code, letter.error)
+        return self.cause is None or self.cause == letter.cause
 
 
 # A page computes the causes of the same dead letters again and again.
 @bounded_cache(8 * MB, lambda cause, reason, code, error: 300 + len(cause) + len(error or ""))
-def _cause(reason: str | None, response_code: int | None, error: str | None) -> str:
+def dead_letter_cause(reason: str | None, response_code: int | None, error: str | None) -> str:
+    """Return the cause of a failed run, the same as that of its incident."""
     return clean_text(failure_cause(reason, response_code, error))
 
 
-def group_dead_letters(letters: Iterable[FailedRun]) -> list[DeadLetterGroup]:
+def group_dead_letters(letters: Iterable[DeadLetterRow]) -> list[DeadLetterGroup]:
     """Return the groups of dead letters, the one with the newest failure first."""
-    found: dict[tuple[str, str | None, str], list[FailedRun]] = {}
+    found: dict[tuple[str, str | None, str], list[DeadLetterRow]] = {}
     for letter in letters:
-        found.setdefault((letter.agent, letter.job_id, dead_letter_cause(letter)), []).append(letter)
+        found.setdefault((letter.agent, letter.job_id, letter.cause), []).append(letter)
     groups = [_group(cause, same) for (_, _, cause), same in found.items()]
     return sorted(groups, key=lambda group: (group.last_ms, group.newest_id), reverse=True)
 
 
-def _group(cause: str, same: list[FailedRun]) -> DeadLetterGroup:
+def _group(cause: str, same: list[DeadLetterRow]) -> DeadLetterGroup:
     newest = max(same, key=lambda letter: letter.id)
     ends = [letter.finished_ms for letter in same]
     return DeadLetterGroup(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from wakeful.job.start_rules import Requirement
@@ -82,37 +81,6 @@ class Backlog(NamedTuple):
     #: the number of incidents that are open, and of those that are acknowledged
     open_incidents: int
     acknowledged_incidents: int
-
-
-def summarize_backlog(
-    due: Iterable[tuple[str, bool, DueRuns]],
-    pull_by_agent: list[tuple[str, str, int]],
-    dead_letters: int,
-    next_wake_ms: int | None,
-    workers: int,
-    open_incidents: int,
-    acknowledged_incidents: int,
-) -> Backlog:
-    """Return the backlog from due runs, each with its lane and whether executors claim it, and totals."""
-    lanes: dict[str, DueRuns] = {}
-    pulled: list[DueRuns] = []
-    for lane, is_pull, runs in due:
-        if is_pull:
-            pulled.append(runs)
-        else:
-            lanes[lane] = runs
-    oldest = min((runs.oldest_ms for runs in pulled if runs.oldest_ms is not None), default=None)
-    pull = DueRuns(sum(runs.number for runs in pulled), oldest)
-    return Backlog(
-        lanes,
-        pull,
-        pull_by_agent,
-        dead_letters,
-        next_wake_ms,
-        workers,
-        open_incidents,
-        acknowledged_incidents,
-    )
 
 
 class WorkerRow(NamedTuple):
@@ -267,17 +235,3 @@ class DeadLetterFilter(NamedTuple):
     before: str | None = None
     oldest_first: bool = False
     limit: int = 50
-
-
-class DeadLetterRow(NamedTuple):
-    """What says why a run is a dead letter."""
-
-    id: str
-    agent: str
-    job_id: str | None
-    job_name: str | None
-    reason: str | None
-    response_code: int | None
-    #: its beginning
-    error: str | None
-    finished_ms: int

@@ -7,8 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.run.dead_letter_groups import DeadLetterSelection, dead_letter_cause, group_dead_letters
-from wakeful.store.stats import DeadLetterRow
+from wakeful.run.dead_letter_groups import DeadLetterRow, DeadLetterSelection, group_dead_letters
 
 _LETTERS = st.lists(
     st.builds(
@@ -75,5 +74,5 @@ def test_each_letter_is_in_exactly_the_group_whose_selection_includes_it(
         selection = DeadLetterSelection(group.agent, job, group.cause)
         chosen = [letter for letter in letters if selection.includes(letter)]
         assert len(chosen) == group.runs
-        assert all(dead_letter_cause(letter) == group.cause for letter in chosen)
+        assert all(letter.cause == group.cause for letter in chosen)
         assert max(letter.id for letter in chosen) == group.newest_id

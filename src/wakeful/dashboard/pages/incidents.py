@@ -98,7 +98,7 @@ async def dead_letters(page: PageDep) -> Response:
             agent=agent,
             job=job,
             cause=cause,
-            runs=[(run, dead_letter_cause(run)) for run in runs],
+            runs=[(run, dead_letter_cause(run.reason, run.response_code, run.error)) for run in runs],
             cursor=before,
         )
     found = await services.runs.dead_letters.groups(principal, workspace, agent, job)

@@ -10,14 +10,19 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from wakeful.errors import InvalidArgument
-from wakeful.run.dead_letter_groups import DeadLetterGroup, DeadLetterSelection, group_dead_letters
+from wakeful.run.dead_letter_groups import (
+    DeadLetterGroup,
+    DeadLetterRow,
+    DeadLetterSelection,
+    group_dead_letters,
+)
 from wakeful.service.auth.access import LOCAL, Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.runs.runs import MANY, RunService
 from wakeful.store.idempotency import Keyed
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView
-from wakeful.store.stats import DeadLetterFilter, DeadLetterRow
+from wakeful.store.stats import DeadLetterFilter
 from wakeful.values.ids import is_id
 
 #: How many of the newest dead letters the groups are made of.

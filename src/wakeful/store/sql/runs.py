@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from wakeful.run.dead_letter_groups import DeadLetterRow
 from wakeful.run.run import VERIFYING_STATE
 from wakeful.store.columns import reader, select_list
 from wakeful.store.rows import VERIFYING, AttemptView, DeadLetter, ReportedRun, RunFilter, RunView
 from wakeful.store.sql.driver import Row, SqlSession, Texts
-from wakeful.store.stats import ERROR_READ, DeadLetterFilter, DeadLetterRow
+from wakeful.store.stats import ERROR_READ, DeadLetterFilter
 from wakeful.values.ids import is_id
 
 _run_view: Final = reader(RunView)

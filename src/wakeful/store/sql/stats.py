@@ -18,7 +18,6 @@ from wakeful.store.stats import (
     DueRuns,
     RecentRun,
     WorkspaceStats,
-    summarize_backlog,
 )
 from wakeful.values.ids import first_id
 
@@ -231,16 +230,21 @@ async def backlog(session: SqlSession, now_ms: int, alive_since_ms: int, agents:
 
     `pull_by_agent` has at most so many agents.
     """
-    due = [
-        (lane, bool(is_pull), DueRuns(number, oldest_ms))
-        for lane, is_pull, number, oldest_ms in await session.rows(DUE_BY_LANE, now_ms)
-    ]
+    lanes: dict[str, DueRuns] = {}
+    pulled, oldest = 0, list[int]()
+    for lane, is_pull, number, oldest_ms in await session.rows(DUE_BY_LANE, now_ms):
+        if is_pull:
+            pulled += number
+            oldest += [] if oldest_ms is None else [oldest_ms]
+        else:
+            lanes[lane] = DueRuns(number, oldest_ms)
     by_agent = [
         (workspace, agent, number)
         for workspace, agent, number in await session.rows(DUE_BY_AGENT, now_ms, agents)
     ]
     totals = await session.row(TOTALS, alive_since_ms) or (0, None, 0)
-    return summarize_backlog(due, by_agent, *totals, *(await session.row(COUNT_ALL_INCIDENTS) or (0, 0)))
+    incidents = await session.row(COUNT_ALL_INCIDENTS) or (0, 0)
+    return Backlog(lanes, DueRuns(pulled, min(oldest, default=None)), by_agent, *totals, *incidents)
 
 
 async def due_requirements(session: SqlSession, now_ms: int) -> list[DueRequirement]:
