@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from enum import Enum
@@ -22,6 +23,10 @@ from wakeful.values.json_value import Json, json_value, quote, refuse
 
 #: What a value looks like in JSON. The members of a union must differ in it.
 Form = Literal["null", "bool", "number", "text", "list", "object", "any"]
+
+
+#: the dataclasses whose fields are being read, each in a field of the one before
+_outer: Final[ContextVar[tuple[type, ...]]] = ContextVar("wakeful_outer_dataclasses", default=())
 
 
 class Converter(NamedTuple):
@@ -104,6 +109,19 @@ def dataclass_converter(cls: type[Any]) -> Converter:
 
 def field_converters(cls: type[Any]) -> dict[str, Converter]:
     """Return the converters of the fields of a dataclass by name."""
+    outer = _outer.get()
+    if cls in outer:
+        refuse(
+            f"{cls.__name__} contains itself; store its parts in a list or a dict, and refer to them by key"
+        )
+    token = _outer.set((*outer, cls))
+    try:
+        return _read_fields(cls)
+    finally:
+        _outer.reset(token)
+
+
+def _read_fields(cls: type[Any]) -> dict[str, Converter]:
     try:
         hints = get_type_hints(cls)
     except Exception as error:  # annotations are evaluated, so they may raise anything
@@ -323,6 +341,7 @@ def _dict(args: tuple[Any, ...]) -> Converter:
         for key in value:
             if not isinstance(key, str):
                 refuse(f"{at}: the key {quote(key)} is not text, which JSON requires")
+            _any_to_json(key, at)
         return {key: item.to_json(each, _within(at, key)) for key, each in value.items()}
 
     def from_json(value: Any, at: str) -> Any:

@@ -291,6 +291,18 @@ def test_a_type_that_json_cannot_represent_is_refused_when_the_class_is_register
         converter(hint)
 
 
+@dataclass
+class Tree:
+    children: list[Tree]
+
+
+def test_a_type_that_contains_itself_and_keys_that_cannot_be_stored_are_refused_by_name():
+    with pytest.raises(InvalidArgument, match=r"^Tree\.children: Tree contains itself"):
+        converter(Tree)
+    with pytest.raises(InvalidArgument, match="counts: a text has half of a surrogate pair"):
+        converter(dict[str, int]).to_json({"\ud800": 1}, "counts")
+
+
 def test_the_field_of_an_unsupported_type_is_named():
     @dataclass
     class Bad:
