@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import Final
 
 from wakeful.agents.agent import Agent
 from wakeful.agents.turn_starter import TurnStarter
-from wakeful.app import embedded
-from wakeful.app import functions as app_functions
 from wakeful.app.admin import Incidents, Suggestions
 from wakeful.app.agent_runtime import AgentRuntime
 from wakeful.app.agents import Agents
@@ -139,13 +137,11 @@ class Assembly:
         ]
 
 
-# What the annotations of `Wakeful` name, which its modules import for type checkers only: `get_type_hints` of
-# its methods needs them, such as for a framework that injects an app.
-_NAMES: Final = {
+#: What the annotations of `Wakeful` name, which its modules import for type checkers only. They are added to
+#: these modules: `get_type_hints` needs them, such as for a framework that injects an app.
+ANNOTATED: Final[Mapping[str, object]] = {
     "Agent": Agent, "AppArguments": AppArguments, "Assembly": Assembly, "Declared": Declared,
     "Defaults": Defaults, "Engine": Engine, "EngineConfig": EngineConfig, "Enqueued": Enqueued,
     "FunctionLauncher": FunctionLauncher, "HandlerContext": HandlerContext, "JobOptions": JobOptions,
     "Scheduler": Scheduler, "Settings": Settings, "Store": Store, "Task": Task,
 }  # fmt: skip
-for _module in (embedded, app_functions):
-    vars(_module).update(_NAMES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
@@ -117,8 +118,10 @@ class Wakeful(AppFunctions):
         self._assemble(arguments or self._arguments)
 
     def _assemble(self, arguments: AppArguments) -> None:
-        from wakeful.app.assembly import Assembly
+        from wakeful.app.assembly import ANNOTATED, Assembly
 
+        for each in (Wakeful, AppFunctions):
+            vars(sys.modules[each.__module__]).update(ANNOTATED)
         self._engine: Engine | None = None
         #: from the beginning of a start until the end of the stop
         self._started = False
