@@ -93,8 +93,8 @@ class Loop:
                 self.report_progress()
             except (Exception, asyncio.CancelledError) as error:
                 task = asyncio.current_task()
-                if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
-                    raise  # else something in the step was cancelled, and not the loop
+                if task is None or task.cancelling():  # else something in the step was cancelled
+                    raise asyncio.CancelledError from error
                 errors += 1
                 self._last_end = time()
                 wait_ms = min(_AFTER_ERRORS.delay_ms(errors, self.name), self._max_sleep_ms)

@@ -149,7 +149,7 @@ async def test_a_connection_that_keeps_plans_is_not_lost_on_its_way_back(
     """Its setting changes first, which a cancelled call does not wait for."""
     pool = await _pool(url, 2)
 
-    async def lose_track(db: Db, statement: str) -> None:
+    async def lose_track(db: Db, statement: str, **_: float) -> None:
         monkeypatch.undo()
         raise asyncpg.InternalClientError("got result for unknown protocol state 0")
 
@@ -283,8 +283,9 @@ async def test_calls_that_fail_or_are_cancelled_lose_no_connection(url: str, see
         results = await asyncio.gather(*tasks, return_exceptions=True)
     for result in results:
         assert result is None or isinstance(result, ValueError | Unavailable | asyncio.CancelledError), result
-    assert pool._shared._value == pool._shared_size
     kept = _kept(pool)
+    await eventually(lambda: not kept._returns)
+    assert pool._shared._value == pool._shared_size
     await eventually(lambda: kept.pool.get_size() == kept.pool.get_idle_size() + len(kept._kept))
     assert [await asyncio.wait_for(pool.read(_backend), PATIENCE) for _ in range(3)]
     async with asyncio.timeout(PATIENCE):

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +16,10 @@ from tests.support.postgres_cluster import Cluster, cluster, wait_for
 from tests.support.waiting import PATIENCE, eventually
 from wakeful.errors import Unavailable
 from wakeful.store.postgres import PostgresStore
+from wakeful.store.postgres.session import savepoint
+
+if TYPE_CHECKING:
+    from wakeful.store.postgres.session import Db
 
 
 @pytest.fixture
@@ -132,6 +137,36 @@ async def test_a_silent_server_does_not_keep_calls_from_another(
         await recorder.next_event("jobs", "runs")  # its listener is connected again
         assert await created(store, "notified")
         await recorder.next_event("jobs")
+
+
+async def test_a_call_that_is_cancelled_does_not_wait_for_a_silent_server(primary: Cluster) -> None:
+    """It ends as cancelled, and not with the error of its connection: a loop that is stopped ends."""
+    pool = store_on(primary)._pool
+    await pool.open()
+
+    async def sleep(db: Db, *_: object) -> None:
+        await db.fetchval("SELECT pg_sleep(60)")
+
+    async def sleep_in_savepoint(db: Db, _: object) -> None:
+        async with savepoint(db):
+            await sleep(db)
+
+    calls = [
+        asyncio.ensure_future(call)
+        for call in (
+            pool.read(sleep), pool.write(sleep), pool.write(sleep_in_savepoint), pool.write_at_once(sleep),
+        )
+    ]  # fmt: skip
+    await wait_for(primary, f"SELECT count(*) = {len(calls)} FROM pg_stat_activity WHERE query LIKE '%(60)'")
+    await asyncio.to_thread(primary.freeze)
+    for call in calls:
+        call.cancel()
+    async with asyncio.timeout(PATIENCE / 4):
+        await asyncio.wait(calls)
+    assert [call.cancelled() for call in calls] == [True] * len(calls)
+    assert pool._shared._value == pool._shared_size - len(calls), "others do not wait for their connections"
+    assert pool._pool is not None
+    pool._pool.terminate()
 
 
 async def test_a_fresh_store_finds_the_server_that_responds(primary: Cluster) -> None:

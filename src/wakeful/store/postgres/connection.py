@@ -10,7 +10,7 @@ next call connects again. A transaction that was aborted because of another (a d
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
@@ -42,6 +42,8 @@ T = TypeVar("T")
 _TRIES: Final = 5
 #: One in so many connections is for urgent calls, and one in so many of the others for other tenants.
 _RESERVED: Final = 4
+#: How long a call that failed waits until its transaction is rolled back.
+_UNDO_S: Final = 1.0
 _EPOCH_MS: Final = 946_684_800_000  # PostgreSQL counts from the year 2000
 
 #: Errors after which a transaction is repeated.
@@ -188,7 +190,7 @@ class Pool:
         for tried in range(1, _TRIES + 1):
             events = TransactionEvents()
             try:
-                async with self._acquire() as db:
+                async with self._acquire(began=True) as db:
                     async with transaction(db):
                         result = await operation(db, events, *args, **kwargs)
                         topics = await publish(
@@ -225,9 +227,11 @@ class Pool:
         return done.result
 
     @asynccontextmanager
-    async def _acquire(self, *, generic: bool = False) -> AsyncIterator[Db]:
+    async def _acquire(self, *, generic: bool = False, began: bool = False) -> AsyncIterator[Db]:
+        """Take a connection for one call. `began`: the call begins a transaction."""
         async with self.translate_errors():
             turns = () if is_urgent.get() else await self._wait_for_turn()
+            returning: asyncio.Task[None] | None = None
             try:
                 pool = self._pool
                 if pool is None:  # maybe closed while the call waited
@@ -238,7 +242,9 @@ class Pool:
                     yield db
                     failed = False
                 finally:
-                    await pool.give_back(db, failed=failed)
+                    returning = pool.give_back(db, failed=failed, began=began)
+                    if failed and returning is not None:  # mostly, what it wrote and locked is undone then
+                        await asyncio.wait({returning}, timeout=_UNDO_S)
             except asyncpg.UndefinedTableError as error:
                 # The session is not the one that `_prepare` has set up, or the table is gone.
                 await self.expire()
@@ -247,8 +253,10 @@ class Pool:
                     f"the session: {error}"
                 ) from error
             finally:
-                for turn in turns:
-                    turn.release()
+                if returning is None:
+                    _release(turns)
+                else:  # until then there is one connection less
+                    returning.add_done_callback(lambda _: _release(turns))
 
     async def _wait_for_turn(self) -> Sequence[asyncio.Semaphore]:
         """Wait until there is a connection for this call, which is not urgent. Returns what it releases."""
@@ -330,6 +338,11 @@ def settings(schema: str) -> str:
         SET idle_session_timeout = 0;
         SET idle_in_transaction_session_timeout = '15s';
         SET lock_timeout = '10s'"""
+
+
+def _release(turns: Iterable[asyncio.Semaphore]) -> None:
+    for turn in turns:
+        turn.release()
 
 
 def _encode_ms(ms: int) -> tuple[int]:

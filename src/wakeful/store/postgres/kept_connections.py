@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 #: How long connections are kept, at most.
 KEPT_S: Final = 1.0
-#: Errors of a connection that is cut; the last if the driver loses track of it.
-_LOST: Final = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 _CUSTOM: Final = "SET plan_cache_mode = force_custom_plan"
 _GENERIC: Final = "SET plan_cache_mode = force_generic_plan"
 
@@ -54,7 +52,7 @@ class KeptConnections:
                 await db.execute(_GENERIC if generic else _CUSTOM)
             except BaseException:
                 self._generic.add(db)  # perhaps it keeps plans now
-                await self.give_back(db, failed=True)
+                self.give_back(db, failed=True)
                 raise
             self._generic ^= {db}
         return db
@@ -69,7 +67,7 @@ class KeptConnections:
             if _is_open(db):
                 self._fresh.add(db)
                 return db
-            await self._release(db)
+            self._start_return(db)
         self._waiting += 1
         try:
             db = await self.pool.acquire(timeout=CONNECT_S)
@@ -78,16 +76,21 @@ class KeptConnections:
         self._fresh.add(db)
         return db
 
-    async def give_back(self, db: Db, *, failed: bool) -> None:
-        """End the use of a connection. After a call that failed, the pool decides what becomes of it."""
+    def give_back(self, db: Db, *, failed: bool = False, began: bool = False) -> asyncio.Task[None] | None:
+        """End the use of a connection. Returns the task that returns it to the pool; None: it is kept.
+
+        `failed`: its call did, and if it `began` a transaction, that is rolled back. If the server does not
+        respond, neither must the caller wait, nor must its cancellation become another error: so a task does
+        all this.
+        """
         expired = db not in self._fresh
         self._fresh.discard(db)
         if failed or expired or self._waiting or self._closed or not _is_open(db) or db.is_in_transaction():
-            await self._release(db, failed=failed)
-            return
+            return self._start_return(db, undo=failed and began)
         self._kept.append(db)
         if self._due is None:
             self._due = asyncio.get_running_loop().call_later(KEPT_S, self.return_all)
+        return None
 
     def return_all(self) -> None:
         """Return the connections that no call uses to the pool, in the background."""
@@ -96,38 +99,25 @@ class KeptConnections:
             self._due = None
         kept, self._kept = self._kept, []
         for db in kept:
-            task = asyncio.get_running_loop().create_task(self._return(db))
-            self._returns.add(task)
-            task.add_done_callback(self._returns.discard)
+            self._start_return(db)
 
-    async def _release(self, db: Db, *, failed: bool = False) -> None:
-        try:
-            if db in self._generic:
-                await self._end_generic(db, failed)
-        finally:
-            # The server may close the connection meanwhile: then the pool has it back already.
-            with contextlib.suppress(asyncpg.InternalClientError):
-                await self.pool.release(db)
+    def _start_return(self, db: Db, *, undo: bool = False) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(self._return(db, undo))
+        self._returns.add(task)
+        task.add_done_callback(self._returns.discard)
+        return task
 
-    async def _end_generic(self, db: Db, failed: bool) -> None:
-        """Let a connection keep no more plans; close it if that fails, which is no error of the call."""
+    async def _return(self, db: Db, undo: bool) -> None:
+        """Return a connection to the pool; close it if that fails."""
+        generic = db in self._generic
         self._generic.discard(db)
         try:
-            if not failed and _is_open(db):
-                await db.execute(_CUSTOM)
-                return
-        except _LOST:
-            _end(db)
-        except BaseException:  # cancelled
-            _end(db)
-            raise
-        else:
-            _end(db)
-
-    async def _return(self, db: Db) -> None:
-        try:
-            await self._release(db)
-        except _LOST:
+            if undo:  # waits until a statement that was cancelled has ended
+                await db.execute("ROLLBACK", timeout=CONNECT_S)
+            if generic:
+                await db.execute(_CUSTOM, timeout=CONNECT_S)
+            await self.pool.release(db)
+        except Exception:  # such as one of a connection that is cut: the pool connects again
             _end(db)
 
     async def expire(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import asyncpg
@@ -75,34 +75,23 @@ def _text(statement: Statement) -> str:
 
 @asynccontextmanager
 async def transaction(db: Db) -> AsyncIterator[None]:
-    """Begin a transaction, and commit it at the end; an exception rolls it back."""
-    try:
-        await db.execute(_BEGIN)
-        yield
-    except BaseException:
-        await _undo(db, "ROLLBACK")  # also if BEGIN was cancelled: the server may have executed it
-        raise
+    """Begin a transaction, and commit it at the end. After an exception the pool rolls it back."""
+    await db.execute(_BEGIN)
+    yield
     if await db.execute("COMMIT") != "COMMIT":  # the server rolls back a transaction that had an error
         raise asyncpg.InterfaceError("the transaction was rolled back: an error in it was ignored")
 
 
 @asynccontextmanager
 async def savepoint(db: Db) -> AsyncIterator[None]:
-    """Undo what was written inside if there is an exception; the transaction can continue."""
+    """Undo what was written inside if a row is not unique; the transaction can continue."""
     await db.execute("SAVEPOINT tried")
     try:
         yield
-    except BaseException:
-        await _undo(db, "ROLLBACK TO SAVEPOINT tried")
+    except UniqueViolationError:
+        await db.execute("ROLLBACK TO SAVEPOINT tried")
         raise
     await db.execute("RELEASE SAVEPOINT tried")
-
-
-async def _undo(db: Db, statement: str) -> None:
-    """Roll back after an exception. If that fails too, the connection is broken: the pool closes it."""
-    if not db.is_closed():
-        with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
-            await db.execute(statement)
 
 
 class Breaks:
