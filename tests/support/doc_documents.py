@@ -13,7 +13,8 @@ from collections.abc import Mapping
 import yaml
 
 from tests.support.doc_pages import DATA, Block
-from wakeful.cli.manifest import plan, read_manifest
+from wakeful.cli.manifest import read_manifest
+from wakeful.document import Defaults, read_definition
 from wakeful.errors import WakefulError
 from wakeful.job.target_kinds import TARGET_KINDS
 
@@ -78,7 +79,8 @@ def _check_documents(text: str, value: object) -> None:
         text = json.dumps([value])
     elif not any(_is_job(each) for each in _listed(value)):
         return
-    plan(read_manifest(text, "default"), [], now_ms=_EARLY_MS)
+    for job in read_manifest(text, "default").jobs:
+        read_definition(job.document, now_ms=_EARLY_MS, defaults=Defaults())
 
 
 def _listed(value: object) -> list[object]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, cast
+from typing import Final, Literal, NamedTuple
 
+from wakeful.cli.pages import changed_fields
 from wakeful.client.fields import document as plain
 from wakeful.client.types import JobShape
-from wakeful.document import Defaults, read_definition, write_definition
-from wakeful.document.definition import DEFINITION
 from wakeful.errors import InvalidArgument, WakefulError
-from wakeful.job.job import Definition, check_slug
+from wakeful.job.job import check_slug
 from wakeful.values.json_value import Json
 from wakeful.values.yaml_text import YamlLines, load_yaml
 
@@ -32,6 +31,7 @@ class ManifestChange:
     kind: Kind
     agent: str
     name: str
+    #: of a job that is removed, only its id
     document: dict[str, Json] = field(default_factory=dict)
     fields: dict[str, tuple[Json, Json]] = field(default_factory=dict)
 
@@ -127,45 +127,28 @@ def locate_errors(
 def plan(
     manifest: Manifest,
     jobs: Iterable[JobShape],
+    would_be: Mapping[tuple[str, str], JobShape],
     *,
-    now_ms: int,
     prune: bool = False,
     agent: str | None = None,
-    defaults: Defaults | None = None,
 ) -> list[ManifestChange]:
-    """Return the changes that turn `jobs` into the file's. Raise InvalidArgument with all wrong documents.
+    """Return the changes that turn `jobs` into the file's.
 
-    A schedule without a zone keeps the job's current one, since only the server knows the default.
-    """
-    changes, errors = plan_jobs(manifest, jobs, now_ms=now_ms, prune=prune, agent=agent, defaults=defaults)
-    if errors:
-        raise InvalidArgument("\n".join(f"job '{error.job}': {error.message}" for error in errors))
-    return changes
-
-
-def plan_jobs(
-    manifest: Manifest,
-    jobs: Iterable[JobShape],
-    *,
-    now_ms: int,
-    prune: bool = False,
-    agent: str | None = None,
-    defaults: Defaults | None = None,
-) -> tuple[list[ManifestChange], list[ManifestError]]:
-    """Do `plan`, and return the errors of wrong documents.
-
-    With an `agent`, jobs of agents that neither it nor the file names are not removed: one file may be
-    applied to several agents.
+    `would_be` has each job of the file that exists as the server would save it: only the server knows its
+    defaults. With an `agent`, jobs of agents that neither it nor the file names are not removed: one file may
+    be applied to several agents.
     """
     existing = {(job["agentId"], job["name"]): job for job in jobs}
     changes: list[ManifestChange] = []
-    errors: list[ManifestError] = []
     for wanted in manifest.jobs:
-        try:
-            old = existing.get((wanted.agent, wanted.name))
-            changes.append(_change(wanted, old, now_ms, defaults or Defaults()))
-        except InvalidArgument as error:
-            errors += job_errors(wanted, error)
+        key = wanted.agent, wanted.name
+        if key not in existing:
+            changes.append(ManifestChange("created", *key, wanted.document))
+            continue
+        old, new = existing[key], would_be[key]
+        kind: Kind = "unchanged" if old["revision"] == new["revision"] else "changed"
+        fields = changed_fields(old, new) if kind == "changed" else {}
+        changes.append(ManifestChange(kind, *key, wanted.document, fields))
     if prune:
         if manifest.name is None:
             raise InvalidArgument(
@@ -174,46 +157,19 @@ def plan_jobs(
         kept = {(wanted.agent, wanted.name) for wanted in manifest.jobs}
         own = None if agent is None else {agent, *(wanted.agent for wanted in manifest.jobs)}
         changes += [
-            ManifestChange("removed", *key)
+            ManifestChange("removed", *key, {"id": job["id"]})
             for key, job in existing.items()
             if key not in kept
             and job["labels"].get(LABEL) == manifest.name
             and (own is None or job["agentId"] in own)
         ]
-    return changes, errors
+    return changes
 
 
 def job_errors(job: ManifestJob, error: WakefulError) -> list[ManifestError]:
     """Return the errors of one document, one for each line of the message."""
     lines = error.message.splitlines()
     return [ManifestError(job.name, job.agent, job.position, line, error.code) for line in lines]
-
-
-def _change(wanted: ManifestJob, job: JobShape | None, now_ms: int, defaults: Defaults) -> ManifestChange:
-    if job is None:
-        read_definition(wanted.document, now_ms=now_ms, defaults=defaults)
-        return ManifestChange("created", wanted.agent, wanted.name, wanted.document)
-    old = _definition(job, now_ms)
-    tz = job["tz"] or defaults.tz
-    new = read_definition(wanted.document, now_ms=now_ms, defaults=_set_zone(defaults, tz), old=old)
-    before, after = write_definition(old), write_definition(new)
-    fields = {key: (before[key], after[key]) for key in after if before.get(key) != after[key]}
-    enabled = wanted.document.get("enabled")
-    if isinstance(enabled, bool) and enabled != job["enabled"]:
-        fields["enabled"] = (job["enabled"], enabled)
-    return ManifestChange(
-        "changed" if fields else "unchanged", wanted.agent, wanted.name, wanted.document, fields
-    )
-
-
-def _definition(job: JobShape, now_ms: int) -> Definition:
-    shown = cast(Mapping[str, Json], job)
-    document = {key: shown[key] for key in DEFINITION if key in shown}
-    return read_definition(document, now_ms=now_ms, defaults=Defaults(), stored=True)
-
-
-def _set_zone(defaults: Defaults, tz: str) -> Defaults:
-    return Defaults(tz, defaults.overlap, defaults.catchup, defaults.jitter_ms)
 
 
 def _jobs(

@@ -63,8 +63,11 @@ async def create_together(s: CliSession, group: Sequence[_Document]) -> list[Job
 
 async def check_documents(
     s: CliSession, jobs: Sequence[J], is_new: Callable[[J], bool]
-) -> list[tuple[J, WakefulError]]:
-    """Have the server check the documents of jobs. Return those that it refuses, in their order."""
+) -> tuple[list[tuple[J, JobShape]], list[tuple[J, WakefulError]]]:
+    """Have the server check the documents of jobs.
+
+    Return the jobs that exist, as they would be saved, and those that it refuses, in their order.
+    """
     refused: dict[int, WakefulError] = {}
     left = {id(job): job for job in jobs}
     with s.out.show_progress("checking", len(jobs)) as step:
@@ -73,12 +76,12 @@ async def check_documents(
             refused |= {job: error for job, error in checked.items() if error is not None}
             left = {job: each for job, each in left.items() if job not in checked}
             step(len(checked))
-        _, failed = await for_each(
+        checked_alone, failed = await for_each(
             [*left.values()], lambda job: s.client.check_job(job.agent, job.document), step
         )
     raise_if_unreachable(error for _, error in failed)
     refused |= {id(job): error for job, error in failed}
-    return [(job, refused[id(job)]) for job in jobs if id(job) in refused]
+    return checked_alone, [(job, refused[id(job)]) for job in jobs if id(job) in refused]
 
 
 async def _check_group(s: CliSession, group: Sequence[_Document]) -> Mapping[int, WakefulError | None]:

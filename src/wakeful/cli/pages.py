@@ -119,6 +119,23 @@ def secret(job: JobShape | AgentShape) -> list[RenderableType]:
     ]
 
 
+def changed_fields(old: JobShape, new: JobShape) -> dict[str, tuple[Json, Json]]:
+    """Return the old and the new value of each field that differs between two states of a job."""
+    from wakeful.document.definition import DEFINITION
+
+    before, after = cast(Mapping[str, Json], old), cast(Mapping[str, Json], new)
+    names = (*DEFINITION, "enabled")
+    return {
+        name: (before.get(name), after.get(name)) for name in names if differs(before, name, after.get(name))
+    }
+
+
+def differs(before: Mapping[str, Json], name: str, value: Json) -> bool:
+    """Return whether a field of a document has another value. In Python, 1 equals true; not in JSON."""
+    old = before.get(name)
+    return name not in before or old != value or repr(old) != repr(value)
+
+
 def _subscription(state: Json) -> str | None:
     """Return the state of a subscription in a line."""
     if not isinstance(state, dict):

@@ -116,9 +116,14 @@ class RestClient(Endpoints):
         status, reply = await self._connection.request_with_status("PUT", where, body=document(fields))
         return cast(JobShape, reply), status == 201
 
-    async def check_job(self, agent: str, fields: Mapping[str, object]) -> None:
-        """Raise the error of `save_job`, and change nothing. Quotas are not checked."""
-        await self.upsert_job(agent, str(fields.get("name")), fields, dry_run=True)
+    async def check_job(self, agent: str, fields: Mapping[str, object]) -> JobShape:
+        """Return what `save_job` would save, or raise its error; change nothing. Quotas are not checked."""
+        where = path(self.workspace, "agents", agent, "jobs", str(fields.get("name")))
+        query, headers = {"dry_run": True}, {"prefer": "return=representation"}
+        reply = await self._connection.request(
+            "PUT", where, body=document(fields), query=query, headers=headers
+        )
+        return cast(JobShape, reply)
 
     async def list_every_job(
         self,

@@ -171,6 +171,26 @@ def test_a_dry_run_exits_2_if_and_only_if_the_file_would_change_something(machin
     assert machine.wakeful("apply", str(file), "--dry-run", "--prune").code == 2
 
 
+def test_a_dry_run_shows_what_is_done(machine: Machine, tmp_path: Path):
+    file = tmp_path / "jobs.yaml"
+    file.write_text(
+        "agent: same\njobs:\n- {name: a, schedule: '@daily', enabled: true, target: {kind: echo}}\n"
+    )
+    machine.wakeful("apply", str(file))
+    changes = {
+        "a pause stays": ("pause", "same/a"),
+        "only the server knows the zone": ("edit", "same/a", "--tz", "Europe/Berlin"),
+        "a credential is masked": ("edit", "same/a", "--url", "https://u:secret@example.com/"),
+    }
+    for what, command in changes.items():
+        assert machine.wakeful(*command).code == 0
+        planned = machine.wakeful("apply", str(file), "--dry-run", "--json")
+        done = machine.wakeful("apply", str(file), "--json")
+        assert planned.json["changes"] == done.json["changes"], what
+        assert planned.code == (2 if kinds(done) == {"a": "changed"} else 0), what
+        assert kinds(machine.wakeful("apply", str(file), "--dry-run", "--json")) == {"a": "unchanged"}, what
+
+
 @pytest.mark.parametrize("options", [(), ("--dry-run",)])
 def test_a_job_that_the_server_refuses_changes_nothing(machine: Machine, options: tuple[str, ...]):
     hook = {"kind": "webhook", "url": "http://127.0.0.1:9/x"}

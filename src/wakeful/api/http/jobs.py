@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Header, Query
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import (
@@ -183,10 +183,15 @@ async def upsert_job(
     dry_run: Annotated[
         bool, Query(description="Check the document and change nothing: 204, or the error.")
     ] = False,
+    prefer: Annotated[
+        str | None,
+        Header(description="`return=representation`: a dry run returns the job as it would be saved."),
+    ] = None,
 ) -> Response:
     """The same document again changes nothing, not even a pause. `If-None-Match: *` only creates.
 
-    With `dry_run`, all checks but the quotas are made, and nothing is changed.
+    With `dry_run`, all checks but the quotas are made, and nothing is changed. The response has no content,
+    or with `Prefer: return=representation` the job as it would be: its revision is another if it changes.
     """
     check_owner(document, about.agent)
     name = await _name_of(about)
@@ -201,7 +206,9 @@ async def upsert_job(
         about.services.jobs.upsert, about.principal, about.workspace, about.agent, named, dry_run=dry_run
     )
     saved = await about.perform(upsert, missing=Stale)
-    return no_content() if dry_run else _saved(about, saved, created=saved.created)
+    if dry_run:
+        return _saved(about, saved) if prefer == "return=representation" else no_content()
+    return _saved(about, saved, created=saved.created)
 
 
 @router.patch(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -11,7 +11,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from wakeful.cli.arguments import CreateAgent, now_ms, read_text
+from wakeful.cli.arguments import CreateAgent, read_text
 from wakeful.cli.concurrency import batches, gather
 from wakeful.cli.exit_codes import DRIFT, OK, exit_code
 from wakeful.cli.new_jobs import check_documents, create_together, group_new_jobs
@@ -24,7 +24,7 @@ from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.values.plural import plural
 
 if TYPE_CHECKING:
-    from wakeful.cli.manifest import Kind, Manifest, ManifestChange, ManifestError, ManifestJob
+    from wakeful.cli.manifest import Kind, Manifest, ManifestChange, ManifestError
 
 _MARKS: Final[dict[Kind, tuple[str, str]]] = {
     "created": ("+", "green"),
@@ -62,7 +62,7 @@ def register(app: typer.Typer) -> None:
         A file is a list of jobs, or {name, agent, jobs}. If a job is invalid, all errors are listed, and
         nothing changes. With --dry-run the exit code is 2 if the file would change something, else 0.
         """
-        from wakeful.cli.manifest import locate_errors, parse_manifest, plan_jobs
+        from wakeful.cli.manifest import job_errors, locate_errors, parse_manifest, plan
 
         text = await read_text(file)
         manifest = parse_manifest(text, s.agent or "default", file)
@@ -73,13 +73,15 @@ def register(app: typer.Typer) -> None:
             )
         before = await s.out.wait_for(s.client.list_every_job())
         errors = [*manifest.errors, *await _agent_errors(s, manifest, before, create_agent)]
-        changes, wrong = plan_jobs(manifest, before, now_ms=now_ms(), prune=prune, agent=s.agent)
         existing = {(job["agentId"], job["name"]) for job in before}
-        refused_by_server = await _validate(s, manifest.jobs, existing)
-        known = {error.position for error in refused_by_server}
-        errors += refused_by_server + [error for error in wrong if error.position not in known]
+        checked, failed = await check_documents(
+            s, manifest.jobs, lambda job: (job.agent, job.name) not in existing
+        )
+        errors += [each for job, error in failed for each in job_errors(job, error)]
         if errors:
             raise _build_error(s, locate_errors(errors, text, file), file, dry_run)
+        would_be = {(wanted.agent, wanted.name): job for wanted, job in checked}
+        changes = plan(manifest, before, would_be, prune=prune, agent=s.agent)
         saved: dict[tuple[str, str], JobShape] = {}
         warnings: dict[tuple[str, str], list[str]] = {}
         refused: list[tuple[ManifestChange, WakefulError]] = []
@@ -147,16 +149,6 @@ async def _agent_errors(
         except UnknownName as error:
             return [ManifestError(job.name, job.agent, job.position, error.message, error.code)]
     return []
-
-
-async def _validate(
-    s: CliSession, jobs: Sequence[ManifestJob], existing: Collection[tuple[str, str]]
-) -> list[ManifestError]:
-    """Return the errors that the server finds in the documents of the file."""
-    from wakeful.cli.manifest import job_errors
-
-    failed = await check_documents(s, jobs, lambda job: (job.agent, job.name) not in existing)
-    return [each for job, error in failed for each in job_errors(job, error)]
 
 
 def _build_error(
@@ -281,7 +273,9 @@ def _failure(
 async def _send(s: CliSession, change: ManifestChange) -> JobShape | list[str]:
     """Save a job, or delete it and return the warnings."""
     if change.kind == "removed":
-        return await s.client.delete_job(change.agent, change.name)
+        return await s.client.delete_job(
+            change.agent, str(change.document["id"])
+        )  # another may have its name
     saved, _ = await s.client.save_job(change.agent, change.document)
     return saved
 

@@ -21,7 +21,7 @@ from wakeful.cli.arguments import CreateAgent, JobName, Unset, now_ms
 from wakeful.cli.document_options import document_options, read_document
 from wakeful.cli.exit_codes import OK
 from wakeful.cli.output import field_lines, full_name, print_error
-from wakeful.cli.pages import secret, status, ticks
+from wakeful.cli.pages import changed_fields, differs, secret, status, ticks
 from wakeful.cli.session import CliSession, command
 from wakeful.client.rest import RestClient
 from wakeful.client.types import JobShape
@@ -187,7 +187,7 @@ def _show(s: CliSession, old: JobShape, new: JobShape) -> None:
 
 
 def _lines(old: JobShape, new: JobShape) -> Iterator[RenderableType]:
-    fields = changed_fields(cast(Mapping[str, Json], old), cast(Mapping[str, Json], new))
+    fields = changed_fields(old, new)
     if not fields:
         yield Text("nothing changed", "yellow")
         return
@@ -306,19 +306,5 @@ def job_patch(before: Mapping[str, Json], after: Mapping[str, Json]) -> dict[str
     >>> job_patch({"name": "a", "tz": "UTC", "lane": "x"}, {"name": "a", "tz": "Asia/Tokyo"})
     {'tz': 'Asia/Tokyo', 'lane': None}
     """
-    changed = {name: value for name, value in after.items() if _differ(before, name, value)}
+    changed = {name: value for name, value in after.items() if differs(before, name, value)}
     return {**changed, **{name: None for name in before if name not in after}}
-
-
-def changed_fields(old: Mapping[str, Json], new: Mapping[str, Json]) -> dict[str, tuple[Json, Json]]:
-    """Return the old and the new value of each field that differs between two states of a job."""
-    from wakeful.document.definition import DEFINITION
-
-    names = (*DEFINITION, "enabled")
-    return {name: (old.get(name), new.get(name)) for name in names if _differ(old, name, new.get(name))}
-
-
-def _differ(before: Mapping[str, Json], name: str, value: Json) -> bool:
-    # In Python 1 equals true; in JSON it does not.
-    old = before.get(name)
-    return name not in before or old != value or repr(old) != repr(value)

@@ -197,7 +197,7 @@ async def _check(
     s: CliSession, planned: Sequence[PlannedJob], known: Collection[tuple[str, str]]
 ) -> _Outcome:
     """Have the server check the documents; `known` are the jobs that exist."""
-    failed = await check_documents(s, planned, lambda each: (each.agent, each.name) not in known)
+    _, failed = await check_documents(s, planned, lambda each: (each.agent, each.name) not in known)
     refused = {id(each) for each, _ in failed}
     accepted = [each for each in planned if id(each) not in refused]
     return _Outcome(accepted, [_remark(each, error) for each, error in failed])

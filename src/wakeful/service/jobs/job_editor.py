@@ -342,7 +342,7 @@ class JobEditor:
             with bypass():
                 change = None if row is None else apply(row)
             if row is not None and change is not None:
-                row = change.job
+                row = change.job._replace(version=row.version + 1)
                 await check_new_chain(self._store, row)
         else:
             charge = call.charge if call else None
