@@ -22,7 +22,7 @@ from wakeful.agents.state import state_from_text, state_to_text
 from wakeful.document import Defaults
 from wakeful.errors import InvalidArgument, Permanent, Unavailable
 from wakeful.launch.function import DEFAULT_THREADS, error_text, function_not_started
-from wakeful.launch.port import Launch, truncate
+from wakeful.launch.port import Launch, Launcher, truncate
 from wakeful.launch.user_code import NoThread, isolate
 from wakeful.logs import get_logger
 from wakeful.run.instances import (
@@ -73,7 +73,7 @@ class _Unreadable(Exception):
     """The state cannot be read or migrated."""
 
 
-class AgentLauncher:
+class AgentLauncher(Launcher):
     """Hands signals to the handlers of agent classes."""
 
     kind = "agent"
@@ -120,9 +120,6 @@ class AgentLauncher:
     def capabilities(self) -> Mapping[str, int]:
         """Return what runs of the registered classes require, each with the version of the class."""
         return self.classes.capabilities
-
-    async def open(self) -> None:
-        """Do nothing: objects and threads are created on demand."""
 
     async def close(self) -> None:
         """Remove all objects from memory, and stop the threads."""

@@ -16,7 +16,7 @@ from typing import Final
 
 from wakeful.deliver.channels import KINDS, ChannelMessage, ChannelSender, SendResult
 from wakeful.errors import InvalidArgument, ResourceExhausted
-from wakeful.launch.port import Launch, truncate
+from wakeful.launch.port import Launch, Launcher, truncate
 from wakeful.launch.user_code import Threads
 from wakeful.logs import get_logger
 from wakeful.run.outcome import Failed, Outcome, Succeeded
@@ -32,7 +32,7 @@ _TIMEOUT_S: Final = 300.0
 log = get_logger("wakeful.deliver")
 
 
-class ChannelLauncher:
+class ChannelLauncher(Launcher):
     """Sends messages to channels."""
 
     kind = "channel"
@@ -44,9 +44,6 @@ class ChannelLauncher:
         self._threads: Threads | None = None
         #: the number of messages that are being sent, by channel
         self._sending: Counter[str] = Counter()
-
-    async def open(self) -> None:
-        """Do nothing: threads are started on demand."""
 
     async def close(self) -> None:
         """Stop the threads. One that waits for a service ends with its socket timeout."""

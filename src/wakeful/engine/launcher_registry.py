@@ -267,7 +267,7 @@ async def _no_engine(run: Launch, context: str | None, checked: Checked) -> bool
     raise Unavailable("no engine runs in this process")
 
 
-class _FixedOutcome:
+class _FixedOutcome(Launcher):
     """A launcher that launches nothing and always returns the same outcome."""
 
     default_timeout_ms = 1_000
@@ -275,15 +275,6 @@ class _FixedOutcome:
     def __init__(self, kind: str, outcome: Outcome) -> None:
         self.kind = kind
         self._outcome = outcome
-
-    async def open(self) -> None:
-        """Do nothing."""
-
-    async def close(self) -> None:
-        """Do nothing."""
-
-    def check(self, target: Mapping[str, Json]) -> None:
-        """Accept any target."""
 
     async def start(self, run: Launch) -> Outcome:
         """Return the outcome."""

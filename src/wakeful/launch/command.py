@@ -41,6 +41,7 @@ from wakeful.launch.port import (
     MAX_OUTPUT,
     MAX_READ,
     Launch,
+    Launcher,
     NotAllowed,
     truncate,
 )
@@ -78,7 +79,7 @@ _MAX_FILE: Final = 4 * MAX_EVIDENCE
 log = get_logger("wakeful.launch.command")
 
 
-class CommandLauncher:
+class CommandLauncher(Launcher):
     """Runs programs on this machine."""
 
     kind = "command"
@@ -89,9 +90,6 @@ class CommandLauncher:
         self._environment = environment
         self._processes = ProcessGroups()
         self._evidence = EvidenceFiles()
-
-    async def open(self) -> None:
-        """Do nothing."""
 
     async def close(self) -> None:
         """Kill programs that are still running."""

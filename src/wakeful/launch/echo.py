@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from wakeful.errors import InvalidArgument
-from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, truncate
+from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, Launcher, truncate
 from wakeful.run.outcome import Outcome, Succeeded
 from wakeful.values.json_value import Json
 
@@ -19,17 +19,11 @@ from wakeful.values.json_value import Json
 ECHO: Final[Mapping[str, Json]] = {"kind": "echo"}
 
 
-class EchoLauncher:
+class EchoLauncher(Launcher):
     """Returns what a run carries as its output."""
 
     kind = "echo"
     default_timeout_ms = DEFAULT_TIMEOUT_MS
-
-    async def open(self) -> None:
-        """Do nothing."""
-
-    async def close(self) -> None:
-        """Do nothing."""
 
     def check(self, target: Mapping[str, Json]) -> None:
         """Raise InvalidArgument for an unknown field.

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from wakeful.errors import AlreadyExists, InvalidArgument, Permanent
 from wakeful.job.start_rules import function_requirement
-from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, Launch, truncate
+from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, Launch, Launcher, truncate
 from wakeful.launch.precheck import PrecheckResult, result_of_value
 from wakeful.launch.user_code import NoThread, Threads
 from wakeful.launch.verify import VerifyLaunch, verdict_of_value
@@ -66,7 +66,7 @@ class _Registered(NamedTuple):
     takes_run: bool
 
 
-class FunctionLauncher:
+class FunctionLauncher(Launcher):
     """Calls functions.
 
     >>> launcher = FunctionLauncher()
@@ -121,9 +121,6 @@ class FunctionLauncher:
 
     def __contains__(self, name: object) -> bool:
         return name in self._functions
-
-    async def open(self) -> None:
-        """Do nothing: threads are started on demand."""
 
     async def close(self) -> None:
         """Stop the threads. A thread whose function does not return cannot be stopped and is left behind."""

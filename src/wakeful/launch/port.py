@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from copy import copy
 from datetime import datetime
 from hashlib import sha256
 from typing import Final, NamedTuple, Protocol, runtime_checkable
@@ -248,34 +249,8 @@ class Launch:
 
     def with_target(self, target: Mapping[str, Json], payload_text: str | None) -> Launch:
         """Return the same attempt for another target: for launchers that delegate."""
-        other = Launch(
-            self.id,
-            self.job,
-            self.job_id,
-            self.workspace,
-            self.agent,
-            payload_text,
-            self.scheduled_ms,
-            self.fire_ms,
-            self.attempt,
-            self.trigger,
-            self.idempotency_key,
-            target,
-            self.timeout_ms,
-            self.stateless,
-            self.secrets,
-            self.timing,
-            self.anchor_ms,
-            self.missed,
-        )
-        other.session = self.session
-        other.continuity = self.continuity
-        other.traceparent = self.traceparent
-        other.watch = self.watch
-        other.taken_over = self.taken_over
-        other.retried = self.retried
-        other.unchecked = self.unchecked
-        other.budgeted = self.budgeted
+        other = copy(self)
+        other.target, other.payload_text, other._payload = target, payload_text, _UNREAD
         return other
 
     @property
@@ -336,7 +311,7 @@ class SignalLaunch(Launch):
 
 
 class Launcher(Protocol):
-    """Launches runs on targets of one kind."""
+    """Launches runs on targets of one kind. One that inherits from this class needs to write `start` only."""
 
     #: the `kind` of the targets it serves
     kind: str
@@ -345,15 +320,15 @@ class Launcher(Protocol):
 
     async def open(self) -> None:
         """Prepare, in the event loop that calls `start`."""
-        ...
+        return
 
     async def close(self) -> None:
         """Release all resources. No `start` is running, and none follows."""
-        ...
+        return
 
     def check(self, target: Mapping[str, Json]) -> None:
         """Raise InvalidArgument for a target that can never be launched. Called before a job is saved."""
-        ...
+        return
 
     async def start(self, run: Launch) -> Outcome:
         """Launch this attempt and return its outcome."""

@@ -84,7 +84,7 @@ class PrecheckLauncher(Protocol):
         ...
 
 
-class PrecheckedLauncher:
+class PrecheckedLauncher(Launcher):
     """A launcher that runs the precheck first."""
 
     def __init__(
@@ -103,16 +103,6 @@ class PrecheckedLauncher:
         self._record = record
         #: the precheck does not shorten the time of the launch
         self.default_timeout_ms = launcher.default_timeout_ms + precheck_timeout(precheck)
-
-    async def open(self) -> None:
-        """Do nothing: the launchers behind it are opened on their own."""
-
-    async def close(self) -> None:
-        """Do nothing."""
-
-    def check(self, target: Mapping[str, Json]) -> None:
-        """Check the target with its launcher."""
-        self._launcher.check(target)
 
     async def start(self, run: Launch) -> Outcome:
         """Run the precheck, then launch unless there is nothing to do."""

@@ -82,7 +82,7 @@ async def verify_run(
     return result._replace(reason=truncate(result.reason))
 
 
-class VerifiedLauncher:
+class VerifiedLauncher(Launcher):
     """A launcher whose successes are judged by the evidence and the `verify` of the job."""
 
     def __init__(self, launcher: Launcher, checker: Launcher | None, work: Work) -> None:
@@ -94,16 +94,6 @@ class VerifiedLauncher:
         self.default_timeout_ms = launcher.default_timeout_ms
         if work.instance is not None and work.verify is not None:
             self.default_timeout_ms += MAX_TRIES * timeout_ms(work.verify)
-
-    async def open(self) -> None:
-        """Do nothing: the launchers behind it are opened on their own."""
-
-    async def close(self) -> None:
-        """Do nothing."""
-
-    def check(self, target: Mapping[str, Json]) -> None:
-        """Check the target with its launcher."""
-        self._launcher.check(target)
 
     async def start(self, run: Launch) -> Outcome:
         """Launch, and judge a success."""

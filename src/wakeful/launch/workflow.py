@@ -88,7 +88,7 @@ class WorkflowCache:
         return row
 
 
-class WorkflowLauncher:
+class WorkflowLauncher(Launcher):
     """Passes DAGs to other targets. `find_launcher` returns the launcher of a kind, or None."""
 
     kind = "workflow"
@@ -97,12 +97,6 @@ class WorkflowLauncher:
     def __init__(self, workflows: WorkflowReader, find_launcher: Callable[[str], Launcher | None]) -> None:
         self._workflows = WorkflowCache(workflows)
         self._find_launcher = find_launcher
-
-    async def open(self) -> None:
-        """Do nothing: the other launchers are opened on their own."""
-
-    async def close(self) -> None:
-        """Do nothing."""
 
     def check(self, target: Mapping[str, Json]) -> None:
         """Raise InvalidArgument for a target without a workflow, or an invalid `to`."""

@@ -28,7 +28,7 @@ from wakeful.evolution.rules import (
 )
 from wakeful.evolution.suggestion import Suggestion
 from wakeful.job.job import JobRecord
-from wakeful.launch.port import Launch, truncate
+from wakeful.launch.port import Launch, Launcher, truncate
 from wakeful.logs import get_logger
 from wakeful.run.outcome import Failed, Outcome, Succeeded
 from wakeful.service.admin.evolution_jobs import ANALYSIS, EVALUATION, EVOLUTION_KIND, TIMEOUT_MS
@@ -202,7 +202,7 @@ def _fields(suggestion: Suggestion) -> dict[str, object]:
     }
 
 
-class EvolutionLauncher:
+class EvolutionLauncher(Launcher):
     """Runs analyses and evaluations."""
 
     kind = EVOLUTION_KIND
@@ -210,12 +210,6 @@ class EvolutionLauncher:
 
     def __init__(self, evolution: Evolution) -> None:
         self._evolution = evolution
-
-    async def open(self) -> None:
-        """Do nothing."""
-
-    async def close(self) -> None:
-        """Do nothing."""
 
     def check(self, target: Mapping[str, Json]) -> None:
         """Raise InvalidArgument for an unknown task."""
