@@ -13,13 +13,22 @@ from wakeful.store.accounts import AgentRow, InheritingChange, KeyChange, KeyRow
 from wakeful.store.audit import AuditEntry, AuditFilter, AuditPage, AuditRow, always
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.columns import column_list, insert
-from wakeful.store.idempotency import Claim, Keyed, StoredResponse
+from wakeful.store.idempotency import Claim, Keyed
 from wakeful.store.internal_jobs import IN_SQL, NO_RULES, WORKSPACE_AGENT, InternalChange, InternalRules
 from wakeful.store.job_changes import overdue_runs
 from wakeful.store.quotas import INSTANCES, LIVE_JOBS, QuotaRow, Stored, list_buckets
 from wakeful.store.rows import JobChange, JobRow, WorkflowRow
 from wakeful.store.sql import accounts, audit, revisions
-from wakeful.store.sql.base import Recorded, SqlBase, claim_key, reads, response, store_response, writes
+from wakeful.store.sql.base import (
+    Recorded,
+    SqlBase,
+    claim_key,
+    reads,
+    reads_now,
+    response,
+    store_response,
+    writes,
+)
 from wakeful.store.sql.driver import SqlSession
 from wakeful.store.sql.jobs import job
 from wakeful.store.sql.usage import check_budgets
@@ -360,9 +369,7 @@ class SqlAdmin(SqlBase):
 
     # --- idempotency keys -------------------------------------------------------------------------
 
-    async def stored_response(self, workspace: str, key: str) -> StoredResponse | None:
-        """Return the response that was stored with that key less than a day ago."""
-        return await self._read(response, workspace, key, self.clock.now_ms())
+    stored_response = reads_now(response)
 
     async def keep_response(self, claim: Claim, status: int, body: str) -> None:
         """Store the response of an operation; also its key, if no transaction has claimed it."""

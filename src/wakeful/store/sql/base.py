@@ -59,8 +59,8 @@ CLAIM_KEY: Final = f"""
 STORE_RESPONSE: Final = "UPDATE idempotency_keys SET status = $3, body = $4 WHERE workspace = $1 AND key = $2"
 
 
-async def response(session: SqlSession, workspace: str, key: str, now_ms: int) -> StoredResponse | None:
-    """Return the stored response of that key, unless it has expired."""
+async def response(session: SqlSession, now_ms: int, workspace: str, key: str) -> StoredResponse | None:
+    """Return the response that was stored with that key, unless it has expired."""
     row = await session.row(RESPONSE, workspace, key, now_ms - KEPT_MS)
     return None if row is None else StoredResponse(*row)
 
@@ -258,5 +258,29 @@ def writes(
     @wraps(operation)
     async def method(facade: SqlBase, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await facade._driver.write(facade._shared(operation), *args, **kwargs)
+
+    return method
+
+
+def reads_now(
+    query: Callable[Concatenate[SqlSession, int, P], Pending[T]],
+) -> Callable[Concatenate[SqlBase, P], Pending[T]]:
+    """Do the same as `reads`, with a query whose first parameter is the current time."""
+
+    @wraps(query)
+    async def method(facade: SqlBase, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await facade._read(query, facade.clock.now_ms(), *args, **kwargs)
+
+    return method
+
+
+def publishes(
+    operation: Callable[Concatenate[SqlSession, TransactionEvents, P], Pending[T]],
+) -> Callable[Concatenate[SqlBase, P], Pending[T]]:
+    """Do the same as `writes`, with an operation that publishes events."""
+
+    @wraps(operation)
+    async def method(facade: SqlBase, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await facade._driver.write(facade._with_events(operation), *args, **kwargs)
 
     return method

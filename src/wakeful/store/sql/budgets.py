@@ -35,7 +35,7 @@ from wakeful.run.usage import (
 )
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.sql import incidents
-from wakeful.store.sql.base import SqlBase, reads, writes
+from wakeful.store.sql.base import SqlBase, publishes, reads, writes
 from wakeful.store.sql.driver import SqlSession, urgent
 from wakeful.store.sql.incidents import RECIPIENT_COLUMNS, recipient_joins
 from wakeful.store.sql.usage import add_usage
@@ -205,7 +205,11 @@ async def write_reservation(
 async def reserve(
     session: SqlSession, events: TransactionEvents, now_ms: int, request: ReservationRequest
 ) -> Reserved:
-    """Reserve what the next step of an attempt may use. See `Store.reserve`.
+    """Reserve what the next step of a running attempt may use, and count what it has used so far.
+
+    Reservations of one workspace are made one after another. A reservation ends when the run ends, is lost or
+    is tried again. Without a budget nothing is written. Of an attempt that was stopped, what it has used is
+    counted.
 
     The lock on the budgets of the workspace comes before the locks on rows: nobody waits for it with one.
     """
@@ -276,14 +280,7 @@ class SqlBudgets(SqlBase):
         """Return all agents and workspaces that have a budget."""
         return await self._read(budget_owners)
 
-    async def reserve(self, now_ms: int, request: ReservationRequest) -> Reserved:
-        """Reserve what the next step of a running attempt may use, and count what it has used so far.
-
-        Reservations of one workspace are made one after another. A reservation ends when the run ends, is
-        lost or is tried again. Without a budget nothing is written. Of an attempt that was stopped, what it
-        has used is counted.
-        """
-        return await self._driver.write(self._with_events(reserve), now_ms, request)
+    reserve = publishes(reserve)
 
     async def raise_alerts(
         self, now_ms: int, limit: int, judge: Callable[[AlertEvent], Sequence[Alert]]

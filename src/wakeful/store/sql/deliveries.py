@@ -7,7 +7,7 @@ from typing import Final
 
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.deliveries import UNKNOWN_ERROR, DeliveryResult, DeliveryView, TakenDelivery
-from wakeful.store.sql.base import SqlBase, reads
+from wakeful.store.sql.base import SqlBase, publishes, reads, writes
 from wakeful.store.sql.driver import SqlSession
 from wakeful.values.ids import first_id
 from wakeful.values.stored_text import clean_text
@@ -103,9 +103,13 @@ async def add_emitted(
 
 
 async def take_deliveries(
-    session: SqlSession, now_ms: int, worker: str, until_ms: int, limit: int, without: Sequence[str]
+    session: SqlSession, now_ms: int, worker: str, until_ms: int, limit: int, without: Sequence[str] = ()
 ) -> tuple[list[TakenDelivery], int]:
-    """Mark due deliveries as being sent. See `Store.take_deliveries`."""
+    """Mark up to `limit` due deliveries as being sent by this worker, which has to report until then.
+
+    None of them is for the channels `without`; '': those without a channel. Deliveries whose worker did
+    not report in time become *unknown*. Returns those that were taken, and how many timed out.
+    """
     timed_out = await session.execute(TIME_OUT, now_ms)
     due = await session.column(DUE, now_ms, limit, list(without))
     if not due:
@@ -124,12 +128,17 @@ async def finish_deliveries(
     worker: str,
     results: Sequence[DeliveryResult],
 ) -> set[str]:
-    """Write how attempts ended. See `Store.finish_deliveries`."""
+    """Write how attempts ended, each only if this worker still holds it. Returns their runs."""
     columns = [each.run_id for each in results], [each.attempt for each in results]
     held = {(run_id, attempt) for run_id, attempt in await session.rows(HELD, worker, *columns)}
     written = [each for each in results if (each.run_id, each.attempt) in held]
     await session.execute_many(
-        FINISH, [(each.run_id, each.became, each.due_ms, each.error, now_ms) for each in written]
+        FINISH,
+        [
+            # The error may quote a channel.
+            (each.run_id, each.became, each.due_ms, each.error and clean_text(each.error), now_ms)
+            for each in written
+        ],
     )
     if any(each.became == "pending" for each in written):
         events.publish("deliveries")
@@ -171,27 +180,8 @@ async def recent_deliveries(
 class SqlDeliveries(SqlBase):
     """Deliveries of output."""
 
-    async def take_deliveries(
-        self, now_ms: int, worker: str, until_ms: int, limit: int, without: Sequence[str] = ()
-    ) -> tuple[list[TakenDelivery], int]:
-        """Mark up to `limit` due deliveries as being sent by this worker, which has to report until then.
-
-        None of them is for the channels `without`; '': those without a channel. Deliveries whose worker did
-        not report in time become *unknown*. Returns those that were taken, and how many timed out.
-        """
-        take = self._shared(take_deliveries)
-        return await self._driver.write(take, now_ms, worker, until_ms, limit, without)
-
-    async def finish_deliveries(
-        self, now_ms: int, worker: str, results: Sequence[DeliveryResult]
-    ) -> set[str]:
-        """Write how attempts ended, each only if this worker still holds it. Returns their runs."""
-        # The error may quote a channel.
-        storable = [
-            each if each.error is None else each._replace(error=clean_text(each.error)) for each in results
-        ]
-        return await self._driver.write(self._with_events(finish_deliveries), now_ms, worker, storable)
-
+    take_deliveries = writes(take_deliveries)
+    finish_deliveries = publishes(finish_deliveries)
     next_delivery_ms = reads(next_delivery_ms)
     delivery_counts = reads(delivery_counts)
     recent_deliveries = reads(recent_deliveries)

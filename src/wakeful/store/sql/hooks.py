@@ -16,7 +16,7 @@ from wakeful.store.changelog import TransactionEvents
 from wakeful.store.columns import insert, next_row, select_list
 from wakeful.store.idempotency import Keyed
 from wakeful.store.rows import JobRow
-from wakeful.store.sql.base import Recorded, SqlBase, writes
+from wakeful.store.sql.base import Recorded, SqlBase, reads_now, writes
 from wakeful.store.sql.driver import SqlSession, Texts
 from wakeful.store.sql.jobs import JOB_ROW, job_row
 from wakeful.values.ids import is_id
@@ -71,8 +71,8 @@ PRUNE: Final = """
     OR NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = hooks.job_id AND j.deleted_at IS NULL)"""
 
 
-async def hook(session: SqlSession, hash: bytes, now_ms: int) -> tuple[HookRow, JobRow] | None:
-    """Return the URL of that hash, if it works, and its job."""
+async def hook(session: SqlSession, now_ms: int, hash: bytes) -> tuple[HookRow, JobRow] | None:
+    """Return the URL of that hash and its job, unless it has expired or its job is deleted."""
     row = await session.row(HOOK, hash, now_ms)
     if row is None:
         return None
@@ -80,7 +80,7 @@ async def hook(session: SqlSession, hash: bytes, now_ms: int) -> tuple[HookRow, 
     return next_row(values, HookRow), job_row(values)
 
 
-async def hooks_of_job(session: SqlSession, job_id: str, now_ms: int) -> list[HookRow]:
+async def hooks_of_job(session: SqlSession, now_ms: int, job_id: str) -> list[HookRow]:
     """Return the URLs of a job that work, the newest first."""
     if not is_id(job_id):
         return []
@@ -94,7 +94,7 @@ async def replace_hook(
     job = await _lock_job(session, row.job_id, version)
     if job is None:
         return False, None
-    before = await hooks_of_job(session, row.job_id, row.created_ms)
+    before = await hooks_of_job(session, row.created_ms, row.job_id)
     replaced = next((each for each in before if each.expires_ms is None), None)
     await session.execute(DELETE_OLD, row.job_id)
     await session.execute(EXPIRE, row.job_id, until_ms)
@@ -134,13 +134,8 @@ async def prune(session: SqlSession, now_ms: int) -> int:
 class SqlHooks(SqlBase):
     """Trigger URLs."""
 
-    async def hook(self, hash: bytes) -> tuple[HookRow, JobRow] | None:
-        """Return the URL of that hash and its job, unless it has expired or its job is deleted."""
-        return await self._read(hook, hash, self.clock.now_ms())
-
-    async def hooks_of_job(self, job_id: str) -> list[HookRow]:
-        """Return the URLs of a job that work, the newest first."""
-        return await self._read(hooks_of_job, job_id, self.clock.now_ms())
+    hook = reads_now(hook)
+    hooks_of_job = reads_now(hooks_of_job)
 
     async def replace_hook(
         self,

@@ -6,7 +6,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from wakeful.errors import NotFound
 from wakeful.job.self_scheduling import ChargeRule
@@ -30,7 +30,7 @@ from wakeful.store.quotas import INSTANCES
 from wakeful.store.rows import JobRow
 from wakeful.store.sql import erasure, jobs
 from wakeful.store.sql.accounts import add_agent
-from wakeful.store.sql.base import Recorded, SqlBase, reads, writes
+from wakeful.store.sql.base import Recorded, SqlBase, publishes, reads, reads_now, writes
 from wakeful.store.sql.driver import Row, SqlSession, Texts
 from wakeful.values.json_value import Json
 
@@ -334,22 +334,32 @@ def list_statement(only: InstanceFilter, now_ms: int) -> tuple[Texts, list[objec
 
 
 async def read_instance(
-    session: SqlSession, workspace: str, agent: str, name: str, now_ms: int
+    session: SqlSession, now_ms: int, workspace: str, agent: str, name: str
 ) -> InstanceView | None:
     """Return an instance with its mailbox."""
     row = await session.row(VIEW, now_ms, instance_id(workspace, agent, name))
     return None if row is None else instance_view(row)
 
 
-async def read_instances(session: SqlSession, ids: Sequence[str], now_ms: int) -> list[InstanceView]:
-    """Return instances with their mailboxes, as far as they exist."""
+async def read_instances(session: SqlSession, now_ms: int, ids: Sequence[str]) -> list[InstanceView]:
+    """Return these instances with their mailboxes, as far as they exist, in any order."""
     return [instance_view(row) for row in await session.rows(VIEWS, now_ms, list(ids))]
 
 
-async def list_instances(session: SqlSession, only: InstanceFilter, now_ms: int) -> list[InstanceView]:
+async def list_instances(session: SqlSession, now_ms: int, only: InstanceFilter) -> list[InstanceView]:
     """Return the instances that match, by agent and name."""
     statement, args = list_statement(only, now_ms)
     return [instance_view(row) for row in await session.rows(statement, *args)]
+
+
+async def deleting_instances(session: SqlSession, limit: int) -> list[str]:
+    """Return the ids of instances whose history is being erased."""
+    return await session.column(DELETING, limit)
+
+
+async def has_runs_of(session: SqlSession, instance_id: str) -> bool:
+    """Return whether there is a run of an instance, also of one that was deleted."""
+    return await session.value(HAS_RUNS, instance_id) is not None
 
 
 async def pending_runs(session: SqlSession, instance: str, limit: int) -> list[str]:
@@ -357,7 +367,7 @@ async def pending_runs(session: SqlSession, instance: str, limit: int) -> list[s
     return await session.column(PENDING, instance, limit)
 
 
-async def read_delays(session: SqlSession, instance: str, now_ms: int, limit: int) -> list[DelayRow]:
+async def read_delays(session: SqlSession, now_ms: int, instance: str, limit: int) -> list[DelayRow]:
     """Return the first delays of an instance that are not due yet, in their order."""
     rows = await session.rows(DELAYS, instance, now_ms, limit)
     named = await session.rows(DELAY_IDS, instance, now_ms + KEEP_DELAY_ID_MS) if rows else ()
@@ -375,9 +385,21 @@ async def stale_instances(session: SqlSession, agent_class: AgentClass, limit: i
     )
 
 
-async def record_hibernation(session: SqlSession, instance_ids: Collection[str], now_ms: int) -> None:
-    """Record that these instances hibernate."""
+async def record_hibernation(
+    session: SqlSession,
+    events: TransactionEvents,
+    instance_ids: Sequence[str],
+    now_ms: int,
+    *,
+    publish: bool = False,
+) -> None:
+    """Record that these instances hibernate.
+
+    With `publish`, every process unloads them. Topic: `hibernate:<id>`.
+    """
     await session.execute(HIBERNATE, list(instance_ids), now_ms)
+    for each in instance_ids if publish else ():
+        events.publish(f"{UNLOAD_TOPIC}{each}")
 
 
 async def prune_signal_ids(session: SqlSession, now_ms: int, limit: int) -> int:
@@ -509,16 +531,8 @@ class SqlInstances(SqlBase):
             change, self.clock, workspace, agent, now_ms, rules, limits,
         )  # fmt: skip
 
-    async def deleting_instances(self, limit: int) -> list[str]:
-        """Return the ids of instances whose history is being erased."""
-        return await self._driver.read(lambda db: self._driver.session(db).column(DELETING, limit))
-
-    async def has_runs_of(self, instance_id: str) -> bool:
-        """Return whether there is a run of an instance, also of one that was deleted."""
-        return (
-            await self._driver.read(lambda db: self._driver.session(db).value(HAS_RUNS, instance_id))
-            is not None
-        )
+    deleting_instances = reads(deleting_instances)
+    has_runs_of = reads(has_runs_of)
 
     async def erase_instance(self, instance_id: str, limit: int) -> bool:
         """Delete up to `limit` runs of an instance that is `deleting`, with all that belongs to them.
@@ -536,41 +550,13 @@ class SqlInstances(SqlBase):
         responses = await self._read(erasure.find_responses, row)
         return await self._driver.write(self._shared(erasure.finish), row, responses)
 
-    async def instance(self, workspace: str, agent: str, name: str) -> InstanceView | None:
-        """Return an instance."""
-        return await self._read(read_instance, workspace, agent, name, self.clock.now_ms())
-
-    async def instances_by_ids(self, ids: Sequence[str]) -> list[InstanceView]:
-        """Return these instances, as far as they exist, in any order."""
-        return await self._read(read_instances, ids, self.clock.now_ms())
-
-    async def instances(self, only: InstanceFilter) -> list[InstanceView]:
-        """Return instances, ordered by agent and name."""
-        return await self._read(list_instances, only, self.clock.now_ms())
-
-    async def delays(self, instance_id: str, limit: int) -> list[DelayRow]:
-        """Return the first delays of an instance that are not due yet, in their order."""
-        return await self._read(read_delays, instance_id, self.clock.now_ms(), limit)
-
+    instance = reads_now(read_instance)
+    instances_by_ids = reads_now(read_instances)
+    instances = reads_now(list_instances)
+    delays = reads_now(read_delays)
     schedules = reads(jobs.schedules)
     stale_instances = reads(stale_instances)
-
-    async def record_hibernation(
-        self, instance_ids: Sequence[str], now_ms: int, *, publish: bool = False
-    ) -> None:
-        """Record that these instances hibernate.
-
-        With `publish`, every process unloads them. Topic: `hibernate:<id>`.
-        """
-
-        async def run(db: Any, events: TransactionEvents) -> None:
-            await record_hibernation(self._driver.session(db), instance_ids, now_ms)
-            if publish:
-                for each in instance_ids:
-                    events.publish(f"{UNLOAD_TOPIC}{each}")
-
-        await self._driver.write(run)
-
+    record_hibernation = publishes(record_hibernation)
     prune_signal_ids = writes(prune_signal_ids)
 
 

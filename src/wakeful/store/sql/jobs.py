@@ -358,9 +358,9 @@ async def job_by_id(session: SqlSession, job_id: str, *, deleted: bool = False) 
 
 
 async def job_with_runs(
-    session: SqlSession, workspace: str, agent: str, job: str, now_ms: int, runs: int
+    session: SqlSession, now_ms: int, workspace: str, agent: str, job: str, runs: int
 ) -> JobWithRuns | None:
-    """Return the job of an agent with this id or name, and so many of its newest runs."""
+    """Return the job of an agent with this id or name, unless deleted, and so many of its newest runs."""
     args = workspace, agent, job, now_ms, utc_day(now_ms)
     row = await session.row(JOB_WITH_DETAILS_BY_ID, *args) if is_id(job) else None
     row = row or await session.row(JOB_WITH_DETAILS, *args)

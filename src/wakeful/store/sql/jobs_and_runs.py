@@ -22,13 +22,12 @@ from wakeful.store.rows import (
     DeadLetter,
     JobChange,
     JobRow,
-    JobWithRuns,
     RunView,
 )
 from wakeful.store.sql import base, chains, history, revisions, suggestions, verifications
 from wakeful.store.sql import jobs as job_reads
 from wakeful.store.sql import runs as run_reads
-from wakeful.store.sql.base import Recorded, SqlBase, log_entries, reads
+from wakeful.store.sql.base import Recorded, SqlBase, log_entries, reads, reads_now
 from wakeful.store.sql.suggestions import SuggestionDecision
 from wakeful.store.sql.usage import check_budgets, check_caps
 
@@ -84,11 +83,7 @@ class SqlJobsAndRuns(SqlBase):
     job = reads(job_reads.job)
     job_and_blocks = reads(job_reads.job_and_blocks)
     job_by_id = reads(job_reads.job_by_id)
-
-    async def job_with_runs(self, workspace: str, agent: str, job: str, runs: int) -> JobWithRuns | None:
-        """Return the job of an agent with this id or name, unless deleted, and so many of its newest runs."""
-        return await self._read(job_reads.job_with_runs, workspace, agent, job, self.clock.now_ms(), runs)
-
+    job_with_runs = reads_now(job_reads.job_with_runs)
     jobs_by_ids = reads(job_reads.jobs_by_ids)
     job_creators = reads(job_reads.job_creators)
     job_labels = reads(job_reads.job_labels)

@@ -16,7 +16,7 @@ from wakeful.store.audit import AuditEntry, was_written
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.columns import column_name, insert, select_list
 from wakeful.store.rows import JobRow
-from wakeful.store.sql.base import Recorded, SqlBase, reads, writes
+from wakeful.store.sql.base import Recorded, SqlBase, publishes, reads, writes
 from wakeful.store.sql.driver import SqlSession, Texts
 from wakeful.values.duration import DAY, WEEK
 from wakeful.values.ids import first_id, is_id
@@ -114,16 +114,18 @@ async def suggestions(session: SqlSession, only: SuggestionFilter) -> list[Sugge
     return [Suggestion(*row) for row in await session.rows(statement, *args)]
 
 
-async def write(session: SqlSession, changed: Sequence[Suggestion]) -> tuple[list[str], list[str]]:
-    """Add suggestions, or change open ones of the same id. Returns the ids, and those of new ones."""
-    written, added = [], []
+async def write(session: SqlSession, events: TransactionEvents, changed: Sequence[Suggestion]) -> None:
+    """Add suggestions, or give open ones of the same id these values. Others stay as they are.
+
+    A second open suggestion of one rule for a job is not added.
+    """
     for each in changed:  # few: most analyses change none
         if await session.execute(REFRESH, each.id, *each[_FIRST:]):
-            written.append(each.id)
+            events.record_suggestions([each.id])
         elif await session.execute(ADD, *each):
-            written.append(each.id)
-            added += [each.id] if each.status == "open" else []
-    return written, added
+            events.record_suggestions([each.id])
+            if each.status == "open":
+                events.record_waiting("suggestion", [each.id])
 
 
 async def change_one(
@@ -297,19 +299,7 @@ class SqlSuggestions(SqlBase):
     suggestions = reads(suggestions)
     suggestions_by_ids = reads(by_ids)
 
-    async def write_suggestions(self, changed: Sequence[Suggestion]) -> None:
-        """Add suggestions, or give open ones of the same id these values. Others stay as they are.
-
-        A second open suggestion of one rule for a job is not added.
-        """
-
-        async def run(db: Any, events: TransactionEvents) -> None:
-            written, added = await write(self._driver.session(db), changed)
-            events.record_suggestions(written)
-            events.record_waiting("suggestion", added)
-
-        if changed:
-            await self._driver.write(run)
+    write_suggestions = publishes(write)
 
     async def change_suggestion(
         self,

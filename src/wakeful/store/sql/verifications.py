@@ -24,7 +24,7 @@ from wakeful.run.outcome import Finished
 from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import VERIFICATION_REQUESTED, TransactionEvents
 from wakeful.store.rows import VERIFYING, RunView, TakenRun
-from wakeful.store.sql.base import Recorded, SqlBase, reads
+from wakeful.store.sql.base import Recorded, SqlBase, publishes, reads
 from wakeful.store.sql.driver import SqlSession
 from wakeful.store.sql.runs import IS_VERIFIED
 from wakeful.store.sql.usage import note_waiting_runs
@@ -203,10 +203,19 @@ async def delete(session: SqlSession, run_id: str) -> None:
 
 
 async def postpone(
-    session: SqlSession, run_id: str, held: tuple[str, int], due_ms: int, *, counts: bool
+    session: SqlSession,
+    events: TransactionEvents,
+    run_id: str,
+    held: tuple[str, int],
+    due_ms: int,
+    *,
+    counts: bool,
 ) -> bool:
-    """Make a verification due again."""
-    return bool(await session.execute(POSTPONE, run_id, *held, due_ms, 0 if counts else 1))
+    """Make a verification due again. `counts`: whether the present try counts. False: it is not held."""
+    found = bool(await session.execute(POSTPONE, run_id, *held, due_ms, 0 if counts else 1))
+    if found:
+        events.publish("verifications")
+    return found
 
 
 async def read(session: SqlSession, run_id: str) -> VerificationView | None:
@@ -285,19 +294,6 @@ class SqlVerifications(SqlBase):
 
         return await self._record(Recorded(entries), run)
 
-    async def postpone_verification(
-        self, run_id: str, held: tuple[str, int], due_ms: int, *, counts: bool
-    ) -> bool:
-        """Make a verification due again. `counts`: whether the present try counts. False: it is not held."""
-
-        async def run(db: Any, events: TransactionEvents) -> bool:
-            session = self._driver.session(db)
-            found = await postpone(session, run_id, held, due_ms, counts=counts)
-            if found:
-                events.publish("verifications")
-            return found
-
-        return await self._driver.write(run)
-
+    postpone_verification = publishes(postpone)
     verification = reads(read)
     next_verification_ms = reads(next_due_ms)
