@@ -240,7 +240,8 @@ async def test_no_event_is_lost_and_only_what_was_in_flight_repeats(world: World
         if event == "schedule.tick":  # it goes on until the server ends
             assert len(sent) <= len(events) <= len(sent) + 1
             assert [each["data"]["number"] for each in events] == list(range(1, len(events) + 1))
-            keys = [event_id(event, run.idempotency_key) for run in runs]
+            identity = f"sub_{(runs[0].job_name or '').rpartition('-')[2]}"
+            keys = [event_id(event, identity, run.scheduled_ms) for run in runs]
             assert [each["eventId"] for each in events] == keys[: len(events)]
             continue
         assert len(events) == len(sent) == len(runs)

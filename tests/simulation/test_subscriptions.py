@@ -72,6 +72,8 @@ class Callbacks:
         self._rng = rng
         #: whether they answer at once, and with 200 unless they are gone
         self.calm = False
+        #: whether they are all overloaded
+        self.busy = False
         self.gone: set[str] = set()
         #: by the id of the subscription
         self.arrived: dict[str, list[Delivery]] = defaultdict(list)
@@ -80,6 +82,9 @@ class Callbacks:
         """Answer a delivery."""
         event = json.loads(body)
         assert headers["webhook-id"] == event["eventId"]
+        if self.busy:
+            self.arrived[headers[SUBSCRIPTION_HEADER]].append(Delivery(event["eventId"], 503))
+            return Response(503, [], b"")
         to, fate = str(url), 1.0 if self.calm else self._rng.random()
         await asyncio.sleep(self._rng.choice((0, 0, 1)))
         status = 410 if to in self.gone else 503 if fate < 0.2 else None if fate < 0.25 else 200
@@ -300,3 +305,34 @@ def _check_runs(runs: Sequence[RunView], ended: bool) -> None:
 def test_each_event_is_delivered_once_and_in_order_or_its_subscription_ended(seed: int) -> None:
     with TemporaryDirectory() as folder:
         run_virtually(_tell(Path(folder), seed))
+
+
+async def _overload(folder: Path) -> None:
+    rng = Random("overload")
+    config = EngineConfig(tick_ms=5_000, heartbeat_ms=10_000, lease_ms=40_000, retention_days=36_500)
+    async with EventWorld(folder, 1, config=config, odds=CALM) as world:
+        world.callbacks = Callbacks(rng)
+        world.callbacks.calm = True
+        story = Story(world, rng)
+        await world.start()
+        for number, (event, arguments) in enumerate((WANTED[0], WANTED[3])):
+            await story._subscribe(number, event, arguments, "key:none")
+        for number in range(3):
+            await world.create(
+                f"job-{number}", Plain(every_ms=3_000), Rules(overlap="allow", max_attempts=1), body=_work
+            )
+        for seconds, busy in ((20, False), (60, True), (20, False)):
+            world.callbacks.busy = busy
+            await world.sleep(seconds)
+        await _come_to_rest(world, story)
+        await _check(world, story)
+        for row, _ in story.made:
+            assert {each.status for each in world.callbacks.arrived[row.id]} == {200, 503}
+            runs = await world._client.runs(RunFilter("default", None, row.job_id, limit=2_000))
+            assert len(runs) > 10 or row.event == TICK
+            assert {run.state for run in runs} <= {"succeeded", "cancelled"}
+
+
+def test_a_callback_that_answers_503_for_a_minute_gets_all_events_once_and_in_order() -> None:
+    with TemporaryDirectory() as folder:
+        run_virtually(_overload(Path(folder)))
