@@ -1,11 +1,13 @@
 """Runs per second through NATS JetStream: from the instant of the jobs to the last stored outcome.
 
     python -m benchmarks.queue                         2,000 jobs on both stores, with 30 and 200 slots
+    python -m benchmarks.queue --concurrency 20        the worker executes at most 20 messages at a time
     python -m benchmarks.queue --workers 2 --json
 
 **Ours** is an application with `queue` jobs that are all due at one instant. `wakeful worker --nats` executes
-a function that returns at once, with 20 messages at a time, in a process of its own. Each run is published
-and acknowledged, executed, reported through the stream of results, and stored.
+a function that returns at once, as many messages at a time as there are slots, in a process of its own. Each
+run is published and acknowledged, confirmed by a replica when the worker takes it, executed, reported through
+the stream of results, and stored.
 
 **The floor** is the same traffic without runs: a loop that publishes messages to a work-queue stream with as
 many at a time, and bare workers that take them, publish a result, and acknowledge both. Nothing is stored.
@@ -45,7 +47,7 @@ from wakeful.run.outcome import Finished
 from wakeful.settings import Settings
 from wakeful.store.rows import RunView
 
-JOBS, CONCURRENCY = 2_000, 20
+JOBS = 2_000
 SLOTS = (30, 200)
 WORK: Final = {"kind": "queue", "function": "work"}
 
@@ -191,7 +193,7 @@ async def create_bare_streams(url: str) -> None:
     await client.close()
 
 
-async def bare_worker(url: str) -> None:
+async def bare_worker(url: str, concurrency: int) -> None:
     """Take messages and publish a result for each, until this process is terminated."""
     client = await nats.connect(url)
     js = client.jetstream()
@@ -199,10 +201,10 @@ async def bare_worker(url: str) -> None:
     print("started", flush=True)
     handling: set[asyncio.Task[None]] = set()
     while True:
-        if len(handling) >= CONCURRENCY:
+        if len(handling) >= concurrency:
             await asyncio.wait(handling, return_when=asyncio.FIRST_COMPLETED)
         with contextlib.suppress(nats.errors.TimeoutError):
-            for message in await subscription.fetch(CONCURRENCY - len(handling), timeout=5):
+            for message in await subscription.fetch(concurrency - len(handling), timeout=5):
                 task = asyncio.create_task(_execute(js, message))
                 handling.add(task)
                 task.add_done_callback(handling.discard)
@@ -215,21 +217,22 @@ async def _execute(js: JetStreamContext, message: Msg) -> None:
 
 def measure(wanted: argparse.Namespace, url: str) -> Iterator[Row]:
     """Measure the floor and ours for each number of slots, on each store."""
-    bare = [[sys.executable, "-m", "benchmarks.queue", "--bare-worker", url]] * wanted.workers
     asyncio.run(create_bare_streams(url))
-    with processes(bare, url, "started"):
-        floors = {slots: asyncio.run(floor(url, wanted.jobs, slots)) for slots in wanted.slots}
-    ours = [
-        sys.executable, "-m", "wakeful", "worker", "--nats", "--app", "benchmarks.queue:app",
-        "--concurrency", str(CONCURRENCY),
-    ]  # fmt: skip
-    with processes([ours] * wanted.workers, url, "taking messages"):
-        for store in wanted.store:
-            for slots in wanted.slots:
+    for slots in wanted.slots:
+        concurrency = str(wanted.concurrency or slots)
+        bare = [sys.executable, "-m", "benchmarks.queue", "--bare-worker", url, "--concurrency", concurrency]
+        with processes([bare] * wanted.workers, url, "started"):
+            least = asyncio.run(floor(url, wanted.jobs, slots))
+        ours = [
+            sys.executable, "-m", "wakeful", "worker", "--nats", "--app", "benchmarks.queue:app",
+            "--concurrency", concurrency,
+        ]  # fmt: skip
+        with processes([ours] * wanted.workers, url, "taking messages"):
+            for store in wanted.store:
                 with fresh(store) as database:
                     settings = Settings(db=database, nats_url=(url,))
                     rate = asyncio.run(storm(database, settings, WORK, wanted.jobs, slots))
-                yield Row(store, slots, rate, floors[slots], rate / floors[slots])
+                yield Row(store, slots, rate, least, rate / least)
 
 
 def main() -> None:
@@ -239,11 +242,12 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=JOBS)
     parser.add_argument("--slots", type=int, nargs="+", default=list(SLOTS))
     parser.add_argument("--workers", type=int, default=1, help="processes of workers")
+    parser.add_argument("--concurrency", type=int, help="messages that a worker executes at a time")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--bare-worker", metavar="URL", help=argparse.SUPPRESS)
     wanted = parser.parse_args()
     if wanted.bare_worker:
-        asyncio.run(bare_worker(wanted.bare_worker))
+        asyncio.run(bare_worker(wanted.bare_worker, wanted.concurrency))
         return
     logging.disable(logging.WARNING)
     with nats_server() as url:

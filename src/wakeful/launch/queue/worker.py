@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wakeful.errors import InvalidArgument, Unavailable, WakefulError
@@ -41,6 +42,7 @@ from wakeful.logs import get_logger
 from wakeful.run.outcome import AwaitingCallback, Failed, Outcome, Skipped, Succeeded
 
 if TYPE_CHECKING:
+    from nats.aio.client import Client
     from nats.aio.msg import Msg
     from nats.js import JetStreamContext
 
@@ -84,6 +86,41 @@ class _Refused(Exception):
     """A replica refused a report: the run has ended, or is at another attempt."""
 
 
+class _Answers:
+    """The answers of replicas to reports. They arrive on one subscription of the connection."""
+
+    def __init__(self) -> None:
+        self._client: Client | None = None
+        self._subscribing = asyncio.Lock()
+        self._prefix, self._numbers = "", count()
+        self._waiting: dict[str, asyncio.Future[bytes]] = {}
+
+    async def subscribe(self, client: Client) -> str:
+        """Return the subject on which the answer to one report is expected."""
+        async with self._subscribing:
+            if self._client is not client:
+                self._prefix = client.new_inbox()
+                await without_cancel(client.subscribe(f"{self._prefix}.*", cb=self._receive))
+                self._client = client
+        subject = f"{self._prefix}.{next(self._numbers)}"
+        self._waiting[subject] = asyncio.get_running_loop().create_future()
+        return subject
+
+    async def wait(self, subject: str, seconds: float) -> bytes:
+        """Return the answer. Raises TimeoutError."""
+        async with asyncio.timeout(seconds):
+            return await self._waiting[subject]
+
+    def forget(self, subject: str) -> None:
+        """Ignore an answer that is still to come."""
+        self._waiting.pop(subject, None)
+
+    async def _receive(self, message: Msg) -> None:
+        answer = self._waiting.get(message.subject)
+        if answer is not None and not answer.done():
+            answer.set_result(message.data)
+
+
 class QueueWorker:
     """Takes messages and executes them until it is stopped."""
 
@@ -98,6 +135,7 @@ class QueueWorker:
         #: the runs and attempts that it executes
         self._executing: set[tuple[str, int]] = set()
         self._stopping = asyncio.Event()
+        self._answers = _Answers()
         #: whether it takes messages
         self.ready = False
 
@@ -314,28 +352,17 @@ class QueueWorker:
         identity = result_id(report)
         if identity is not None:
             headers[MESSAGE_ID] = identity
-        inbox = client.new_inbox() if wait else None
+        reply: str | None = None
         try:
-            subscription = (
-                None if inbox is None else await without_cancel(client.subscribe(inbox, max_msgs=1))
+            if wait:
+                reply = headers[REPLY] = await self._answers.subscribe(client)
+            publishing = client.jetstream().publish(
+                result_subject(workspace), report_body(report), timeout=_CONFIRM_S, headers=headers
             )
-            try:
-                if inbox is not None:
-                    headers[REPLY] = inbox
-                body = report_body(report)
-                publishing = client.jetstream().publish(
-                    result_subject(workspace), body, timeout=_CONFIRM_S, headers=headers
-                )
-                await without_cancel(publishing)
-                if subscription is None:
-                    return None
-                return _read_answer((await without_cancel(subscription.next_msg(_ANSWER_S))).data)
-            finally:
-                if subscription is not None:
-                    with contextlib.suppress(Exception):
-                        await subscription.unsubscribe()
-        except nats.errors.TimeoutError as error:
-            if inbox is not None:
+            await without_cancel(publishing)
+            return None if reply is None else _read_answer(await self._answers.wait(reply, _ANSWER_S))
+        except TimeoutError as error:
+            if wait:
                 return None
             raise Unavailable("NATS did not confirm the report") from error
         except nats.errors.MaxPayloadError as error:
@@ -344,6 +371,9 @@ class QueueWorker:
             if isinstance(error, APIError) and error.err_code == TOO_LARGE:
                 raise _TooLarge from error
             raise Unavailable(f"the report is not in the stream: {error}") from error
+        finally:
+            if reply is not None:
+                self._answers.forget(reply)
 
     async def _put_back(self, message: Msg, delay_s: float) -> None:
         """Have the message delivered again."""
