@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from wakeful.store.postgres.session import Db
 from wakeful.store.sql.driver import Statement
-
-if TYPE_CHECKING:
-    from wakeful.store.postgres.connection import Db
 
 
 def postgres_text(statement: Statement) -> str:

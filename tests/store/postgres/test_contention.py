@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import asyncpg
 import pytest
@@ -33,6 +33,7 @@ from wakeful.agents.sessions import receive, start_turns
 from wakeful.errors import Unavailable
 from wakeful.job.start_rules import NO_CAPABILITIES
 from wakeful.run.consequences import consequences
+from wakeful.store.changelog import TransactionEvents
 from wakeful.store.plans import DueJob
 from wakeful.store.port import Store
 from wakeful.store.postgres import PostgresStore
@@ -41,12 +42,10 @@ from wakeful.store.postgres import leases as postgres_running
 from wakeful.store.postgres import planning as postgres_planning
 from wakeful.store.postgres import runs as postgres_runs
 from wakeful.store.postgres.outcomes import finish
+from wakeful.store.postgres.session import Db
 from wakeful.store.rows import JobChange, Move, RunFilter
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS, WAKE_JOB, SessionKey, SessionMessage
 from wakeful.values.ids import id_at
-
-if TYPE_CHECKING:
-    from wakeful.store.postgres.connection import Db, TransactionEvents
 
 T = TypeVar("T")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
-from typing import TYPE_CHECKING
 
 import asyncpg
 import pytest
@@ -14,14 +13,13 @@ from tests.store.postgres.saying import throw_out
 from tests.support.effort import cases
 from tests.support.waiting import PATIENCE, eventually
 from wakeful.errors import Unavailable
+from wakeful.store.changelog import TransactionEvents
 from wakeful.store.postgres import kept_connections
 from wakeful.store.postgres.changelog import AuditHeads, OneStatement
 from wakeful.store.postgres.connection import Pool
 from wakeful.store.postgres.kept_connections import KeptConnections
+from wakeful.store.postgres.session import Db
 from wakeful.store.sql.driver import current_tenant, urgent
-
-if TYPE_CHECKING:
-    from wakeful.store.postgres.connection import Db, TransactionEvents
 
 
 async def _pool(url: str, size: int) -> Pool:

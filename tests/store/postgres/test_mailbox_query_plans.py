@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -19,6 +19,7 @@ from tests.support.query_plans import visited
 from wakeful.store.instances import InstanceFilter
 from wakeful.store.postgres import PostgresStore, instances, mailbox_statements, signal_outcomes
 from wakeful.store.postgres import statements as sql
+from wakeful.store.postgres.session import Db
 from wakeful.store.quotas import INSTANCES
 from wakeful.store.rows import RunFilter
 from wakeful.store.sql import erasure
@@ -26,9 +27,6 @@ from wakeful.store.sql import instances as shared
 from wakeful.store.sql import jobs as job_reads
 from wakeful.store.sql import runs as run_reads
 from wakeful.store.sql.driver import Statement
-
-if TYPE_CHECKING:
-    from wakeful.store.postgres.connection import Db
 
 COUNT = 100_000
 BATCH = 500

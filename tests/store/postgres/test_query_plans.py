@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -28,6 +27,7 @@ from wakeful.store.postgres import changelog as postgres_changelog
 from wakeful.store.postgres import jobs as postgres_jobs
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres import store as postgres_store
+from wakeful.store.postgres.session import Db
 from wakeful.store.quotas import CREATE_JOB, INSTANCES, LIVE_JOBS
 from wakeful.store.rows import JobFilter, RunFilter
 from wakeful.store.sql import accounts as shared_accounts
@@ -50,9 +50,6 @@ from wakeful.store.sql import audit as shared_audit
 from wakeful.store.sql import jobs as job_reads
 from wakeful.store.sql import runs as run_reads
 from wakeful.store.sql.driver import Statement, Texts
-
-if TYPE_CHECKING:
-    from wakeful.store.postgres.connection import Db
 
 #: the modules with statements; the names of a group are distinct
 GROUPS: dict[str, tuple[ModuleType, ...]] = {

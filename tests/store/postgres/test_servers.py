@@ -6,7 +6,6 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,10 +15,7 @@ from tests.support.postgres_cluster import Cluster, cluster, wait_for
 from tests.support.waiting import PATIENCE, eventually
 from wakeful.errors import Unavailable
 from wakeful.store.postgres import PostgresStore
-from wakeful.store.postgres.session import savepoint
-
-if TYPE_CHECKING:
-    from wakeful.store.postgres.session import Db
+from wakeful.store.postgres.session import Db, savepoint
 
 
 @pytest.fixture

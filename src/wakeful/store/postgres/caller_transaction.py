@@ -14,7 +14,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from wakeful.errors import AlreadyExists, FailedPrecondition
 from wakeful.job.job import StaleJob
@@ -23,19 +23,18 @@ from wakeful.run.run import NewRun, RunDetails
 from wakeful.store.accounts import AgentChanged
 from wakeful.store.audit import AuditEntry
 from wakeful.store.caller_transaction import JobKey, PlannedJob, PlannedRun, PlannedWrite, Sql, perform
+from wakeful.store.changelog import TransactionEvents
 from wakeful.store.columns import column_name
 from wakeful.store.idempotency import ABANDONED_MS, KEPT_MS, Keyed, StoredResponse, conflict
+from wakeful.store.postgres.connection import Pool
 from wakeful.store.postgres.jobs import check_quotas, hold_agents
+from wakeful.store.postgres.session import Db
 from wakeful.store.postgres.statements import insert_cursors_from, insert_jobs_from, insert_runs_from
 from wakeful.store.row_mapping import view_of_new_run
 from wakeful.store.rows import JobRow, RunView
 from wakeful.values.clock import Clock
 from wakeful.values.ids import is_id
 from wakeful.values.stored_text import clean_text
-
-if TYPE_CHECKING:
-    from wakeful.store.changelog import TransactionEvents
-    from wakeful.store.postgres.connection import Db, Pool
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 #: Fields that end in `_ms` and are no instants.

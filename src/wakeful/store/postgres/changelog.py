@@ -14,16 +14,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from wakeful.store.audit import AuditEntry, extend
+from wakeful.store.changelog import TransactionEvents
 from wakeful.store.postgres.audit_statements import append_to_audit, lock_audit_heads
 from wakeful.store.postgres.jobs import charge_created
+from wakeful.store.postgres.session import Db
 from wakeful.values.bounded_cache import MB, BoundedCache
 from wakeful.values.clock import Clock
-
-if TYPE_CHECKING:
-    from wakeful.store.postgres.connection import Db, TransactionEvents
 
 T = TypeVar("T")
 

@@ -18,8 +18,8 @@ from wakeful.errors import FailedPrecondition
 from wakeful.store.postgres.address import Address, Host
 from wakeful.values.process_share import current_share
 
-if TYPE_CHECKING:
-    Raw: TypeAlias = asyncpg.Connection[asyncpg.Record]
+#: A connection outside the pool.
+Raw: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 CONNECT_S: Final = 10
 ANSWER_S: Final = 30

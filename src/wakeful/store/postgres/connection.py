@@ -12,29 +12,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
 import asyncpg
 
 from wakeful.errors import DatabaseFault, InvalidArgument, Unavailable
-from wakeful.store.changelog import Listeners
-from wakeful.store.changelog import TransactionEvents as TransactionEvents
+from wakeful.store.changelog import Listeners, TransactionEvents
 from wakeful.store.migrations import load
 from wakeful.store.postgres.address import parse_address
 from wakeful.store.postgres.changelog import AuditHeads, OneStatement, publish
-from wakeful.store.postgres.connect import CONNECT_S, PostgresConnector, check_version
-from wakeful.store.postgres.index_builder import has_pending
+from wakeful.store.postgres.connect import CONNECT_S, PostgresConnector, Raw, check_version
 from wakeful.store.postgres.kept_connections import KeptConnections
-from wakeful.store.postgres.schema import prepare_schema
-from wakeful.store.postgres.session import PostgresSession, transaction
+from wakeful.store.postgres.schema import has_pending, prepare_schema
+from wakeful.store.postgres.session import Db, PostgresSession, transaction
 from wakeful.store.postgres.session_check import LOST_STATEMENT, SharedSessions, check_sessions
 from wakeful.store.sql.driver import LockTimeout, Pending, SqlSession, TenantTurns, is_urgent
 from wakeful.values.clock import Clock, SystemClock
 from wakeful.values.stored_text import UNSTORABLE
-
-if TYPE_CHECKING:
-    from wakeful.store.postgres.connect import Raw as Raw
-    from wakeful.store.postgres.session import Db as Db
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from asyncpg import Record
 
 from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
-from wakeful.store.changelog import claim_topic
+from wakeful.store.changelog import TransactionEvents, claim_topic
 from wakeful.store.claim_requests import ClaimedRun, ClaimRequest, assign_runs, plan_ranges
 from wakeful.store.columns import fields_before, select_list
 from wakeful.store.plans import TURN_MS
@@ -20,17 +22,12 @@ from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.changelog import OneStatement
 from wakeful.store.postgres.leases import lock_turns
 from wakeful.store.postgres.outcomes import finish
-from wakeful.store.postgres.session import PostgresSession
+from wakeful.store.postgres.session import Db, PostgresSession
 from wakeful.store.postgres.waiting_runs import release_runs
 from wakeful.store.rows import Renewal, RunView, TakenRun, UnfinishedRun
 from wakeful.store.sql.runs import runs_by_ids, view_columns
 from wakeful.values.clock import Clock
 from wakeful.values.ids import is_id
-
-if TYPE_CHECKING:
-    from asyncpg import Record
-
-    from wakeful.store.postgres.connection import Db, TransactionEvents
 
 #: how many columns of a claimed run are those of `TakenRun`; the others are of `RunView`
 _TAKEN: Final = len(sql.TAKEN_FIELDS)

@@ -14,16 +14,15 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import asyncpg
 
 from wakeful.errors import WakefulError
 from wakeful.logs import get_logger
-
-if TYPE_CHECKING:
-    from wakeful.store.postgres.connect import Raw
-    from wakeful.store.postgres.connection import Pool
+from wakeful.store.postgres.connect import Raw
+from wakeful.store.postgres.connection import Pool
+from wakeful.store.postgres.schema import has_pending
 
 #: how long to wait while another process builds, and after an error
 _AGAIN_S: Final = 5.0
@@ -35,9 +34,6 @@ _SETTINGS: Final = """
     SET statement_timeout = 0;
     SET lock_timeout = 0;
     SET idle_session_timeout = 0"""
-#: schemas of earlier versions do not have it
-_HAS_TABLE: Final = "SELECT to_regclass(quote_ident($1) || '.pending_indexes') IS NOT NULL"
-_HAS_PENDING: Final = 'SELECT EXISTS (SELECT FROM "{schema}".pending_indexes)'
 _PENDING: Final = "SELECT name, statement FROM pending_indexes ORDER BY name"
 _LOCK: Final = "SELECT pg_try_advisory_lock(hashtextextended('wakeful.indexes.' || $1, 0))"
 #: None: there is no such index
@@ -46,13 +42,6 @@ _DROP: Final = "DROP INDEX CONCURRENTLY {name}"
 _FORGET: Final = "DELETE FROM pending_indexes WHERE name = $1"
 
 log = get_logger("wakeful.store")
-
-
-async def has_pending(connection: Raw, schema: str) -> bool:
-    """Return whether there are indexes to build."""
-    if not await connection.fetchval(_HAS_TABLE, schema):
-        return False
-    return bool(await connection.fetchval(_HAS_PENDING.format(schema=schema)))
 
 
 class IndexBuilder:

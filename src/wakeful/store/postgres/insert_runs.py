@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from asyncpg import UniqueViolationError
 
 from wakeful.run.run import NewRun
+from wakeful.store.changelog import TransactionEvents
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.mailbox import add_signals, set_details
-from wakeful.store.postgres.session import PostgresSession, savepoint
+from wakeful.store.postgres.session import Db, PostgresSession, savepoint
 from wakeful.store.sql.new_runs import check_held, hold_jobs, jobs_to_hold
 from wakeful.store.sql.usage import MISSED
 from wakeful.values.ids import is_id
-
-if TYPE_CHECKING:
-    from wakeful.store.postgres.connection import Db, TransactionEvents
-
 
 #: A savepoint, two statements, costs more than a check of each of so many runs.
 FEW: Final = 30

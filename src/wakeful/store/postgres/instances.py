@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from asyncpg import SerializationError
 
 from wakeful.run.instances import INSTANCE_DELETED, InstanceLimits, instance_id
 from wakeful.run.signal_rules import Arrival
 from wakeful.store.accounts import AgentChanged
+from wakeful.store.changelog import TransactionEvents
 from wakeful.store.instances import ChangedInstance, InstanceRow, InstanceRule, Received
 from wakeful.store.mailbox_rules import signal_key, signal_result
 from wakeful.store.postgres import statements as sql
@@ -21,7 +22,7 @@ from wakeful.store.postgres.mailbox import (
     lock_limits,
     remember,
 )
-from wakeful.store.postgres.session import PostgresSession
+from wakeful.store.postgres.session import Db, PostgresSession
 from wakeful.store.postgres.signal_outcomes import (
     change_schedules,
     check_unchanged,
@@ -37,9 +38,6 @@ from wakeful.store.sql import instances as shared
 from wakeful.store.sql.driver import Duplicate
 from wakeful.store.sql.runs import runs_by_ids
 from wakeful.values.clock import Clock
-
-if TYPE_CHECKING:
-    from wakeful.store.postgres.connection import Db, TransactionEvents
 
 #: the primary key, once for each
 LOCK_INSTANCE_ROWS: Final = f"""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from asyncpg import UniqueViolationError
 
@@ -19,12 +19,13 @@ from wakeful.run.consequences import JOB_DELETED, JOB_DISABLED, Withdrawal
 from wakeful.run.run import NewRun
 from wakeful.run.usage import utc_day
 from wakeful.store.accounts import AgentChanged, AgentRow, Inherited, InheritingChange
+from wakeful.store.changelog import TransactionEvents
 from wakeful.store.internal_jobs import IN_SQL
 from wakeful.store.job_changes import precheck_edit
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.mailbox import lock_for_move
-from wakeful.store.postgres.session import Breaks, PostgresSession, savepoint
+from wakeful.store.postgres.session import Breaks, Db, PostgresSession, savepoint
 from wakeful.store.postgres.waiting_runs import delete_jobs, move, settle_ahead, withdraw
 from wakeful.store.quotas import (
     CREATE_JOB,
@@ -47,9 +48,6 @@ from wakeful.store.sql.new_runs import check_written
 from wakeful.store.sql.usage import note_waiting_jobs
 from wakeful.values.clock import Clock
 from wakeful.values.ids import is_id
-
-if TYPE_CHECKING:
-    from wakeful.store.postgres.connection import Db, TransactionEvents
 
 #: the columns of `Inherited`
 _INHERITED: Final = "target, active, secret, old_secret, old_secret_until_at"

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import asyncpg
 
 from wakeful.store.postgres.connect import CONNECT_S
-
-if TYPE_CHECKING:
-    from wakeful.store.postgres.session import Db
+from wakeful.store.postgres.session import Db
 
 #: How long connections are kept, at most.
 KEPT_S: Final = 1.0

@@ -6,11 +6,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from asyncpg import Record
 
 from wakeful.job.start_rules import Capabilities
 from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
+from wakeful.store.changelog import TransactionEvents
 from wakeful.store.lane_shares import (
     MOST_AGENTS,
     MOST_OWNERS,
@@ -30,14 +33,10 @@ from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.mailbox import expose, lock, lock_held_by
 from wakeful.store.postgres.mailbox_statements import START_NEXT
 from wakeful.store.postgres.outcomes import finish
+from wakeful.store.postgres.session import Db
 from wakeful.store.postgres.waiting_runs import release_runs
 from wakeful.store.rows import TakenRun, UnfinishedRun
 from wakeful.values.clock import Clock
-
-if TYPE_CHECKING:
-    from asyncpg import Record
-
-    from wakeful.store.postgres.connection import Db, TransactionEvents
 
 FIRST_ID: Final = "00000000-0000-0000-0000-000000000000"
 _SMALLEST_PAGE: Final = 1000

@@ -11,20 +11,17 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from wakeful.errors import FailedPrecondition, Unavailable
 from wakeful.logs import get_logger
 from wakeful.store.accounts import KEYS_TOPIC
 from wakeful.store.changelog import PULL_RUNS, RUNS
 from wakeful.store.instances import INSTANCES_TOPIC
-from wakeful.store.postgres.connect import CONNECT_S
+from wakeful.store.postgres.connect import CONNECT_S, Raw
 from wakeful.store.postgres.connection import BROKEN, Pool
 from wakeful.store.postgres.session_check import LOST_STATEMENT, SharedSessions
 from wakeful.values.clock import SteeredClock
-
-if TYPE_CHECKING:
-    from wakeful.store.postgres.connection import Raw
 
 #: how often the clock is read and the connection checked
 EVERY_S: Final = 3.0

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from wakeful.run.instances import InstanceLimits, InstanceStatus
 from wakeful.run.run import NewRun
 from wakeful.run.signal_rules import Arrival
+from wakeful.store.changelog import TransactionEvents
 from wakeful.store.instances import INSTANCES_TOPIC
 from wakeful.store.mailbox_rules import Mailbox, SignalKey, admit, ids_to_remember
 from wakeful.store.postgres import mailbox_statements as sql
-from wakeful.store.postgres.session import PostgresSession
+from wakeful.store.postgres.session import Db, PostgresSession
 from wakeful.store.postgres.statements import SET_DETAILS, numbers
 from wakeful.store.rows import Move
 from wakeful.store.sql.instances import instance_limits
-
-if TYPE_CHECKING:
-    from wakeful.store.postgres.connection import Db, TransactionEvents
 
 
 class Numbered(NamedTuple):

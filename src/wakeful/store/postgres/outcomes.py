@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from wakeful.run.consequences import (
     Candidate,
@@ -24,12 +24,13 @@ from wakeful.run.consequences import (
 )
 from wakeful.run.outcome import Finished, storable
 from wakeful.store.audit import AuditEntry
+from wakeful.store.changelog import TransactionEvents
 from wakeful.store.job_changes import MissedReason, ended_jobs, overdue_runs
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.changelog import AuditHeads, OneStatement, audit_parameters
 from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.mailbox import expose
-from wakeful.store.postgres.session import PostgresSession
+from wakeful.store.postgres.session import Db, PostgresSession
 from wakeful.store.postgres.signal_outcomes import Opened, open_mailboxes, write_directives
 from wakeful.store.postgres.waiting_runs import delete_jobs, withdraw
 from wakeful.store.rows import JobRow
@@ -39,9 +40,6 @@ from wakeful.store.sql.new_runs import check_written
 from wakeful.store.sql.usage import add_usage, read_owners
 from wakeful.values.clock import Clock
 from wakeful.values.ids import is_id
-
-if TYPE_CHECKING:
-    from wakeful.store.postgres.connection import Db, TransactionEvents
 
 _stored: Final = attrgetter(*sql.OUTCOME_FIELDS)
 

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from wakeful.run.run import NewRun
-from wakeful.store.changelog import ChangedJob
+from wakeful.store.changelog import ChangedJob, TransactionEvents
 from wakeful.store.mailbox_rules import refused_ticks
 from wakeful.store.plans import DECISIONS_AT_ONCE, CatchupState, DueJob, JobPlan, Planned
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.insert_runs import insert_runs
-from wakeful.store.postgres.session import Breaks
+from wakeful.store.postgres.session import Breaks, Db
 from wakeful.store.postgres.waiting_runs import cancel
 from wakeful.store.sql.new_runs import check_written
-
-if TYPE_CHECKING:
-    from wakeful.store.postgres.connection import Db, TransactionEvents
 
 #: the jobs' primary key, once for each
 SET_STATE: Final = """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from wakeful.errors import AlreadyExists
 from wakeful.run.consequences import Consequences
@@ -17,7 +17,7 @@ from wakeful.store.postgres.changelog import AuditHeads, OneStatement, audit_par
 from wakeful.store.postgres.insert_runs import FEW, insert_runs
 from wakeful.store.postgres.mailbox import lock_of_runs
 from wakeful.store.postgres.outcomes import finish
-from wakeful.store.postgres.session import PostgresSession
+from wakeful.store.postgres.session import Db, PostgresSession
 from wakeful.store.postgres.waiting_runs import cancel
 from wakeful.store.row_mapping import view_of_new_run
 from wakeful.store.rows import RunView
@@ -25,9 +25,6 @@ from wakeful.store.sql.new_runs import hold_jobs
 from wakeful.store.sql.runs import lock_run, read_run
 from wakeful.values.clock import Clock
 from wakeful.values.ids import is_id
-
-if TYPE_CHECKING:
-    from wakeful.store.postgres.connection import Db
 
 #: live_runs_of_job and the runs' primary key: running and retrying runs, and those that wait for their
 #: turn

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import asyncpg
 
 from wakeful.errors import FailedPrecondition
 from wakeful.store.migrations import Migration, check_schema, pending
-
-if TYPE_CHECKING:
-    from wakeful.store.postgres.address import Address
-    from wakeful.store.postgres.connect import Raw
+from wakeful.store.postgres.address import Address
+from wakeful.store.postgres.connect import Raw
 
 _HAS_SCHEMA: Final = "SELECT to_regnamespace(quote_ident($1)) IS NOT NULL"
 _HAS_VERSIONS: Final = "SELECT to_regclass(quote_ident($1) || '.schema_version') IS NOT NULL"
@@ -35,6 +33,9 @@ _ADD_LATER_INDEX: Final = "INSERT INTO pending_indexes (name, statement) VALUES 
 _MARK_COMPATIBLE: Final = "UPDATE schema_version SET breaking = false WHERE version = $1"
 #: the newest breaking migration; the column exists from schema 9 on
 _REQUIRED_SCHEMA: Final = 'SELECT max(version) FROM "{schema}".schema_version WHERE breaking'
+#: schemas of earlier versions do not have it
+_HAS_PENDING_TABLE: Final = "SELECT to_regclass(quote_ident($1) || '.pending_indexes') IS NOT NULL"
+_HAS_PENDING: Final = 'SELECT EXISTS (SELECT FROM "{schema}".pending_indexes)'
 
 #: What happens if another application has its tables in the schema.
 _FOREIGN: Final = (
@@ -106,3 +107,10 @@ async def installed_schema(connection: Raw, schema: str) -> int | None:
     if not await connection.fetchval(_HAS_VERSIONS, schema):
         return None
     return int(await connection.fetchval(_VERSION.format(schema=schema)))
+
+
+async def has_pending(connection: Raw, schema: str) -> bool:
+    """Return whether migrations have left indexes for later."""
+    if not await connection.fetchval(_HAS_PENDING_TABLE, schema):
+        return False
+    return bool(await connection.fetchval(_HAS_PENDING.format(schema=schema)))

@@ -5,17 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import asyncpg
 from asyncpg import LockNotAvailableError, UniqueViolationError
+from asyncpg.pool import PoolConnectionProxy
 
 from wakeful.store.sql.driver import Duplicate, LockTimeout, Row, Statement
 
-if TYPE_CHECKING:
-    from asyncpg.pool import PoolConnectionProxy
-
-    Db: TypeAlias = PoolConnectionProxy[asyncpg.Record]
+#: A connection of the pool.
+Db: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 
 #: Each statement is planned once for each connection: that takes as long as to execute it with a few rows.
 #: The tests check that the plan is good for any arguments.

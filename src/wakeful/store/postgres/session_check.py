@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import asyncpg
 
 from wakeful.errors import FailedPrecondition
-
-if TYPE_CHECKING:
-    from wakeful.store.postgres.connect import Raw
+from wakeful.store.postgres.connect import Raw
 
 #: One round in five misses it while other clients keep the pooler busy.
 _ROUNDS: Final = 8

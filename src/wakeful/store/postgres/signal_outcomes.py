@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from asyncpg import SerializationError
+from asyncpg import Record, SerializationError
 
 from wakeful.run.consequences import JOB_DELETED, Withdrawal, needs
 from wakeful.run.instances import STOPPED, AgentClass
@@ -33,6 +33,7 @@ from wakeful.run.signal_rules import (
     signal_effects,
     signal_keys,
 )
+from wakeful.store.changelog import TransactionEvents
 from wakeful.store.instances import INSTANCES_TOPIC
 from wakeful.store.job_changes import overdue_runs, schedule_change, stored_schedules
 from wakeful.store.postgres import mailbox_statements as mail
@@ -46,7 +47,7 @@ from wakeful.store.postgres.mailbox import (
     remember,
     write_signals,
 )
-from wakeful.store.postgres.session import PostgresSession
+from wakeful.store.postgres.session import Db, PostgresSession
 from wakeful.store.postgres.waiting_runs import cancel, delete_jobs, withdraw
 from wakeful.store.quotas import QuotaOwner
 from wakeful.store.row_mapping import changed_row, job_to_row, schedule_key
@@ -56,11 +57,6 @@ from wakeful.store.sql.instances import read_class, room
 from wakeful.store.sql.new_runs import check_written
 from wakeful.values.clock import Clock
 from wakeful.values.stored_text import clean_text
-
-if TYPE_CHECKING:
-    from asyncpg import Record
-
-    from wakeful.store.postgres.connection import Db, TransactionEvents
 
 #: jobs_schedule: a range of it for each instance
 SCHEDULE_IDS: Final = """

@@ -8,7 +8,7 @@ reaches the others (`listener`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from wakeful.errors import Unavailable
 from wakeful.run.consequences import Consequences, Facts
@@ -36,15 +36,13 @@ from wakeful.store.postgres.listener import Listener
 from wakeful.store.postgres.outcomes import finish_at_once
 from wakeful.store.postgres.outcomes import fits_one_statement as outcomes_fit
 from wakeful.store.postgres.runs import add_at_once, fits_one_statement
+from wakeful.store.postgres.session import Db
 from wakeful.store.rows import RunView
 from wakeful.store.sql.driver import Row, SqlSession
 from wakeful.store.sql.operations import Operations
 from wakeful.store.stats import ConnectionUse
 from wakeful.values.clock import Clock, SteeredClock
 from wakeful.values.process_share import current_share
-
-if TYPE_CHECKING:
-    from wakeful.store.postgres.connection import Db
 
 _OPERATIONS: Operations[Db] = Operations(
     changelog=changelog,

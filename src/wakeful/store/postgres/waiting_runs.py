@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from asyncpg import Record
 
 from wakeful.run.consequences import Withdrawal
+from wakeful.store.changelog import TransactionEvents
 from wakeful.store.lane_shares import ON_LOST_FAIL
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.mailbox import expose, lock, lock_of_jobs, lock_of_runs, move_to_mailboxes
+from wakeful.store.postgres.session import Db
 from wakeful.store.rows import Move
-
-if TYPE_CHECKING:
-    from asyncpg import Record
-
-    from wakeful.store.postgres.connection import Db, TransactionEvents
 
 #: live_runs_of_job, once for each job; the primary keys of runs and live_runs for the rows found. What a
 #: signal requires follows from its instance

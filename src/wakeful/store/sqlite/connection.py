@@ -21,8 +21,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from wakeful.errors import Unavailable
 from wakeful.logs import get_logger
-from wakeful.store.changelog import Listeners
-from wakeful.store.changelog import TransactionEvents as TransactionEvents
+from wakeful.store.changelog import Listeners, TransactionEvents
 from wakeful.store.migrations import load
 from wakeful.store.sql.driver import Pending, SqlSession, TenantTurns, run_to_end
 from wakeful.store.sqlite.numbered_parameters import connection_class

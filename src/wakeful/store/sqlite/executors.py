@@ -14,14 +14,13 @@ from typing import Final
 from wakeful.job.start_rules import BudgetOwner
 from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
-from wakeful.store.changelog import claim_topic
+from wakeful.store.changelog import TransactionEvents, claim_topic
 from wakeful.store.claim_requests import ClaimedRun, ClaimRequest, assign_runs, plan_ranges
 from wakeful.store.columns import fields_before, select_list
 from wakeful.store.plans import TURN_MS
 from wakeful.store.rows import Renewal, RunView, TakenRun, UnfinishedRun
 from wakeful.store.sql.budgets import find_budget_owners
 from wakeful.store.sql.runs import runs_by_ids
-from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.leases import DueRun, longest_due, read_due_runs
 from wakeful.store.sqlite.outcomes import settle
 from wakeful.store.sqlite.session import Bulk, SqliteSession

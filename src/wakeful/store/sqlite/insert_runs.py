@@ -9,9 +9,9 @@ from operator import attrgetter
 from typing import Final
 
 from wakeful.run.run import NewRun
+from wakeful.store.changelog import TransactionEvents
 from wakeful.store.sql.usage import MISSED
 from wakeful.store.sqlite import statements as sql
-from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.mailbox import add_signals, all_values, set_details
 from wakeful.store.sqlite.session import translate
 

@@ -10,13 +10,13 @@ from typing import Final
 from wakeful.run.instances import INSTANCE_DELETED, InstanceLimits, instance_id
 from wakeful.run.signal_rules import Arrival
 from wakeful.store.accounts import AgentChanged
+from wakeful.store.changelog import TransactionEvents
 from wakeful.store.instances import ChangedInstance, InstanceRule, Received
 from wakeful.store.mailbox_rules import signal_key, signal_result
 from wakeful.store.row_mapping import view_of_new_run
 from wakeful.store.sql import erasure
 from wakeful.store.sql import instances as shared
 from wakeful.store.sql.runs import runs_by_ids
-from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.mailbox import add_signals, expose, known_signals, remember
 from wakeful.store.sqlite.session import SqliteSession
 from wakeful.store.sqlite.signal_outcomes import change_schedules, read_schedules

@@ -13,6 +13,7 @@ from wakeful.run.consequences import JOB_DELETED, JOB_DISABLED, Withdrawal
 from wakeful.run.run import NewRun
 from wakeful.run.usage import utc_day
 from wakeful.store.accounts import AgentChanged, AgentRow, Inherited, InheritingChange
+from wakeful.store.changelog import TransactionEvents
 from wakeful.store.internal_jobs import IN_SQL
 from wakeful.store.job_changes import precheck_edit
 from wakeful.store.quotas import (
@@ -35,7 +36,7 @@ from wakeful.store.sql.jobs import find_name_conflict, job_by_id, job_row, jobs_
 from wakeful.store.sql.new_runs import check_written
 from wakeful.store.sql.usage import note_waiting_jobs
 from wakeful.store.sqlite import statements as sql
-from wakeful.store.sqlite.connection import TransactionEvents, begin_again
+from wakeful.store.sqlite.connection import begin_again
 from wakeful.store.sqlite.insert_runs import write_runs
 from wakeful.store.sqlite.session import SqliteSession
 from wakeful.store.sqlite.waiting_runs import delete_job as mark_deleted

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from wakeful.job.start_rules import Capabilities
 from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
+from wakeful.store.changelog import TransactionEvents
 from wakeful.store.lane_shares import (
     MOST_AGENTS,
     MOST_OWNERS,
@@ -31,7 +32,6 @@ from wakeful.store.mailbox_rules import slots_of_instances
 from wakeful.store.plans import NO_SLOTS, TakeNext
 from wakeful.store.rows import AttemptView, ClaimedSlot, TakenRun, UnfinishedRun
 from wakeful.store.sqlite import statements as sql
-from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.mailbox import expose
 from wakeful.store.sqlite.outcomes import finish, settle
 from wakeful.store.sqlite.waiting_runs import HeldRun, delete_without_runs, release_runs

@@ -13,6 +13,7 @@ from typing import Final
 from wakeful.run.instances import InstanceStatus
 from wakeful.run.run import NewRun
 from wakeful.run.signal_rules import Arrival
+from wakeful.store.changelog import TransactionEvents
 from wakeful.store.instances import INSTANCES_TOPIC
 from wakeful.store.mailbox_rules import (
     DELAY_SOURCE,
@@ -25,7 +26,6 @@ from wakeful.store.mailbox_rules import (
 )
 from wakeful.store.rows import Move
 from wakeful.store.sqlite import statements as sql
-from wakeful.store.sqlite.connection import TransactionEvents
 
 # The condition of runs_exposed, in its words: SQLite compares the text.
 _EXPOSED: Final = """x.instance_id = i.id

@@ -26,6 +26,7 @@ from wakeful.run.consequences import (
 )
 from wakeful.run.outcome import Finished, storable
 from wakeful.run.signal_rules import refuse
+from wakeful.store.changelog import TransactionEvents
 from wakeful.store.job_changes import ended_jobs, overdue_runs
 from wakeful.store.rows import AttemptView
 from wakeful.store.sql import budgets, chains, history, incidents, prechecks, verifications
@@ -34,7 +35,7 @@ from wakeful.store.sql.jobs import job_row
 from wakeful.store.sql.new_runs import check_written
 from wakeful.store.sql.usage import add_usage, read_owners
 from wakeful.store.sqlite import statements as sql
-from wakeful.store.sqlite.connection import TransactionEvents, begin_again
+from wakeful.store.sqlite.connection import begin_again
 from wakeful.store.sqlite.insert_runs import write_runs
 from wakeful.store.sqlite.mailbox import expose
 from wakeful.store.sqlite.session import SqliteSession

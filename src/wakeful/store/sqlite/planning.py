@@ -9,12 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from wakeful.run.run import NewRun
-from wakeful.store.changelog import ChangedJob
+from wakeful.store.changelog import ChangedJob, TransactionEvents
 from wakeful.store.mailbox_rules import refused_ticks
 from wakeful.store.plans import DECISIONS_AT_ONCE, CatchupState, DueJob, JobPlan, Planned
 from wakeful.store.sql.new_runs import check_written
 from wakeful.store.sqlite import statements as sql
-from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.insert_runs import write_runs
 from wakeful.store.sqlite.waiting_runs import cancel
 

@@ -11,13 +11,13 @@ from wakeful.errors import AlreadyExists
 from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun, check_cancellable
+from wakeful.store.changelog import TransactionEvents
 from wakeful.store.plans import LiveRuns, ManualRunRule
 from wakeful.store.row_mapping import view_of_new_run
 from wakeful.store.rows import RunView
 from wakeful.store.sql.new_runs import hold_jobs
 from wakeful.store.sql.runs import read_run
 from wakeful.store.sqlite import statements as sql
-from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.insert_runs import write_runs
 from wakeful.store.sqlite.outcomes import settle
 from wakeful.store.sqlite.session import SqliteSession

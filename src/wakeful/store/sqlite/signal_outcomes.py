@@ -26,6 +26,7 @@ from wakeful.run.signal_rules import (
     signal_effects,
     signal_keys,
 )
+from wakeful.store.changelog import TransactionEvents
 from wakeful.store.job_changes import overdue_runs, schedule_change, stored_schedules
 from wakeful.store.quotas import QuotaOwner
 from wakeful.store.row_mapping import changed_row, job_to_row, schedule_key
@@ -33,7 +34,6 @@ from wakeful.store.rows import JobRow
 from wakeful.store.sql.instances import CLASS_COLUMNS, instance_limits, read_class, room
 from wakeful.store.sql.jobs import job_row
 from wakeful.store.sqlite import statements as sql
-from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.jobs import create_jobs, delete_job, write_change
 from wakeful.store.sqlite.mailbox import add_signals, known_signals, pending_delays, remember
 from wakeful.store.sqlite.session import SqliteSession

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from wakeful.run.consequences import Withdrawal
+from wakeful.store.changelog import TransactionEvents
 from wakeful.store.lane_shares import ON_LOST_FAIL
 from wakeful.store.rows import AttemptView, Move
 from wakeful.store.sqlite import statements as sql
-from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.mailbox import expose, move_to_mailbox
 
 #: runs_waiting. What a signal requires follows from its instance
