@@ -13,18 +13,14 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from wakeful.engine.database_metrics import AgentCounts, DatabaseMetrics
 from wakeful.job.start_rules import BLOCK_REASONS
 from wakeful.run.outcome import Finished
 from wakeful.store.plans import Planned
 from wakeful.store.port import Store
-
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
 
 #: upper bounds in ms
 _DRIFT: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 60_000, 600_000)
@@ -98,13 +94,6 @@ class Metrics:
         self.loops: Callable[[], Mapping[str, bool]] = dict
         #: returns the number of open connections by kind; set by the server
         self.connections: Callable[[], Mapping[str, int]] = dict
-
-    @cached_property
-    def registry(self) -> CollectorRegistry:
-        """A Prometheus registry with these metrics and those of the process."""
-        from wakeful.engine.exposition import new_registry
-
-        return new_registry(self)
 
     # --- counting --------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from wakeful.api.http.problems import MAX_BODY
 from wakeful.api.http.worker_app import Ready, create_worker_app
 from wakeful.api.rpc.connection import Connections, Protocol
 from wakeful.app.embedded import Wakeful
+from wakeful.engine.exposition import new_registry
 from wakeful.engine.tracing_setup import process_tracing
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.logs import get_logger
@@ -406,7 +407,7 @@ async def _exchanged_metrics(child: Child | None, http_app: FastAPI, app: Wakefu
     if child is None:
         yield
         return
-    async with MetricsExchange(child.folder, current_share(), app.services.metrics.registry) as exchange:
+    async with MetricsExchange(child.folder, current_share(), new_registry(app.services.metrics)) as exchange:
         http_app.state.collect_metrics = exchange.collect_all
         yield
 

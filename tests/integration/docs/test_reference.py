@@ -33,6 +33,7 @@ from wakeful.cli import exit_codes
 from wakeful.cli.main import app as command_line
 from wakeful.document import Defaults, read_definition, write_definition
 from wakeful.document.target import TARGET_FIELDS
+from wakeful.engine.exposition import new_registry
 from wakeful.job.target_kinds import TARGET_KINDS
 from wakeful.run.run import RunState
 from wakeful.server.http_app import create_app
@@ -302,7 +303,7 @@ async def test_every_metric_is_in_the_table_with_its_kind(new_app: NewApp):
         await app.services.metrics.refresh(app.store)
         actual = {
             f"{metric.name}_total" if metric.type == "counter" else metric.name: metric.type
-            for metric in app.services.metrics.registry.collect()
+            for metric in new_registry(app.services.metrics).collect()
             if not metric.name.startswith("process_")
         }
 

@@ -16,13 +16,14 @@ from tests.support.receiver import Receiver
 from tests.support.waiting import eventually, over, the_run_of
 from wakeful import Chat, Function, Permanent, Wakeful, Webhook
 from wakeful.engine import database_metrics
+from wakeful.engine.exposition import new_registry
 from wakeful.engine.metrics import Metrics
 from wakeful.settings import Settings
 
 
 def value(app: Wakeful, name: str, **labels: str) -> float:
     """Return the value of a metric, or 0 if it has none."""
-    return app.services.metrics.registry.get_sample_value(f"wakeful_{name}", labels) or 0
+    return new_registry(app.services.metrics).get_sample_value(f"wakeful_{name}", labels) or 0
 
 
 async def scraped(caller: ApiClient, **given: Any) -> tuple[int, str]:
@@ -93,7 +94,7 @@ async def test_skipped_and_missed_ticks_are_counted(new_app: NewApp) -> None:
         tick(job(), NOW),
     ]
     metrics.record_planned(Planned(3, runs))
-    said = {name: metrics.registry.get_sample_value(f"wakeful_{name}_total") for name in (
+    said = {name: new_registry(metrics).get_sample_value(f"wakeful_{name}_total") for name in (
         "schedules_due", "runs_emitted", "runs_skipped_overlap", "runs_missed",
     )}  # fmt: skip
     assert said == {
@@ -183,7 +184,7 @@ async def test_the_planner_reports_its_passes_although_no_job_is_due(new_app: Ne
         assert value(app, "schedules_due_total") == 0
         assert time.time() - value(app, "last_planning_pass_timestamp_seconds") < 60
         assert value(app, "loop_stalled", loop="planner") == 0
-        assert app.services.metrics.registry.get_sample_value("process_start_time_seconds")
+        assert new_registry(app.services.metrics).get_sample_value("process_start_time_seconds")
 
 
 async def test_a_run_in_a_full_lane_has_an_age_until_it_starts(new_app: NewApp, uncached: None) -> None:
@@ -237,7 +238,7 @@ async def test_runs_for_executors_are_counted_by_agent_and_never_by_a_lane(
             await app.services.metrics.refresh(app.store)
             return {
                 tuple(sample.labels.values()): sample.value
-                for metric in app.services.metrics.registry.collect()
+                for metric in new_registry(app.services.metrics).collect()
                 if metric.name == "wakeful_pull_queue_depth"
                 for sample in metric.samples
             }
@@ -249,7 +250,7 @@ async def test_runs_for_executors_are_counted_by_agent_and_never_by_a_lane(
         assert value(app, "oldest_due_run_age_seconds") == 0
         lanes = [
             sample.labels["lane"]
-            for metric in app.services.metrics.registry.collect()
+            for metric in new_registry(app.services.metrics).collect()
             for sample in metric.samples
             if "lane" in sample.labels
         ]
@@ -274,7 +275,9 @@ def test_the_number_of_series_is_limited_with_many_agents() -> None:
     for number in range(5_000):
         metrics.record_finished([], [], [("acme", f"agent-{number}", "succeeded")])
     metrics.record_finished([], [], [("acme", "agent-1", "succeeded"), ("acme", "agent-4999", "failed")])
-    (family,) = (each for each in metrics.registry.collect() if each.name == "wakeful_agent_runs_finished")
+    (family,) = (
+        each for each in new_registry(metrics).collect() if each.name == "wakeful_agent_runs_finished"
+    )
     counts = {tuple(sample.labels.values()): sample.value for sample in family.samples}
     assert len({labels[:2] for labels in counts}) == 11
     assert counts["acme", "agent-1", "succeeded"] == 2

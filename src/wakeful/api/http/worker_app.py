@@ -21,6 +21,7 @@ from wakeful.api.http.dependencies import ServicesDep
 from wakeful.api.http.middleware import RequestMiddleware
 from wakeful.api.http.responses import JsonResponse, responses
 from wakeful.api.rpc.connection import Connections
+from wakeful.engine.exposition import new_registry
 from wakeful.errors import Unauthenticated, Unavailable
 from wakeful.service.services import Services
 from wakeful.values.package import VERSION
@@ -68,7 +69,7 @@ async def get_metrics(request: Request, services: ServicesDep) -> Response:
             raise Unauthenticated("send the header 'Authorization: Bearer …' with the key for metrics")
     await services.metrics.refresh(services.store)
     collect_all: CollectAll | None = getattr(request.app.state, "collect_metrics", None)
-    collected = services.metrics.registry if collect_all is None else await collect_all()
+    collected = new_registry(services.metrics) if collect_all is None else await collect_all()
     return Response(generate_latest(collected), media_type=CONTENT_TYPE_LATEST)
 
 

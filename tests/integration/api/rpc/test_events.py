@@ -17,6 +17,7 @@ from tests.support.rpc_client import Caller, calling
 from tests.support.waiting import PATIENCE, eventually, over
 from wakeful import Wakeful
 from wakeful.api.rpc.connection import Protocol
+from wakeful.engine.exposition import new_registry
 
 ReceivedEvent = dict[str, Any]
 
@@ -175,7 +176,7 @@ async def test_a_slow_client_is_dropped_and_delays_no_other(new_app: NewApp, mon
         assert [each["seq"] for each in received] == wanted
         await eventually(lambda: len(app.services.events._listeners) == 1)
         assert (await doing("cron.status"))["running"] is True
-        metrics = app.services.metrics.registry
+        metrics = new_registry(app.services.metrics)
         assert metrics.get_sample_value("wakeful_rpc_dropped_total", {"reason": "slow"}) == 1
 
         taken: list[int] = []

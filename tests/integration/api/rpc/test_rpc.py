@@ -18,6 +18,7 @@ from tests.support.certificates import Authority
 from tests.support.rpc_client import Caller, Refused, calling, connected
 from tests.support.sse_client import listening
 from tests.support.waiting import PATIENCE, eventually, over
+from wakeful.engine.exposition import new_registry
 from wakeful.errors import Unavailable
 from wakeful.service.auth.access import LOCAL
 from wakeful.settings import Settings
@@ -499,7 +500,7 @@ async def test_a_disconnect_removes_the_listener(ask: ApiClient):
 
 
 async def test_calls_are_counted_by_method_and_outcome(ask: ApiClient):
-    metric = ask.app.services.metrics.registry.get_sample_value
+    metric = new_registry(ask.app.services.metrics).get_sample_value
     async with calling(ask) as call:
         await names(call)
         for method in ("cron.delete", "cron.made-up"):
@@ -515,7 +516,7 @@ async def test_calls_are_counted_by_method_and_outcome(ask: ApiClient):
 @on_one_store
 async def test_connections_are_limited_per_key_and_per_server(new_app: NewApp):
     app = new_app(settings=Settings(max_connections=3, max_connections_per_key=2))
-    metric = app.services.metrics.registry.get_sample_value
+    metric = new_registry(app.services.metrics).get_sample_value
     async with app, served(app) as operator:
         member = await operator.new("member")
         async with calling(operator) as one, calling(operator) as two:
@@ -568,7 +569,7 @@ async def test_unauthenticated_connections_have_a_separate_limit(
 @on_one_store
 async def test_event_streams_count_as_connections(new_app: NewApp):
     app = new_app(settings=Settings(max_connections_per_key=1))
-    metric = app.services.metrics.registry.get_sample_value
+    metric = new_registry(app.services.metrics).get_sample_value
     async with app, served(app) as operator:
         async with listening(operator):
             assert metric("wakeful_event_streams") == 1

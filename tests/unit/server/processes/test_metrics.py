@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import generate_latest
 
+from wakeful.engine.exposition import new_registry
 from wakeful.engine.metrics import Metrics
 from wakeful.server.processes.metrics import (
     GAUGES,
@@ -45,13 +46,15 @@ def text(snapshot: Snapshot) -> dict[str, float]:
 
 
 def snapshot(metrics: Metrics) -> Snapshot:
-    return take_snapshot(metrics.registry.collect())
+    return take_snapshot(new_registry(metrics).collect())
 
 
 def test_one_snapshot_has_the_text_of_its_registry():
     metrics = counted(3)
     unchanged = {
-        line for line in generate_latest(metrics.registry).decode().splitlines() if "process_" not in line
+        line
+        for line in generate_latest(new_registry(metrics)).decode().splitlines()
+        if "process_" not in line
     }
     again = generate_latest(Collected(snapshot(metrics))).decode()
     assert unchanged <= set(again.splitlines())
@@ -90,7 +93,9 @@ def test_every_gauge_of_a_process_has_its_rule():
 
 @pytest.fixture
 def exchange_of(tmp_path: Path) -> Callable[[int, Metrics], MetricsExchange]:
-    return lambda number, metrics: MetricsExchange(tmp_path, ProcessShare(number, 2, 1), metrics.registry)
+    return lambda number, metrics: MetricsExchange(
+        tmp_path, ProcessShare(number, 2, 1), new_registry(metrics)
+    )
 
 
 async def test_a_process_that_ended_keeps_its_counters_and_its_successor_continues_them(
