@@ -40,7 +40,6 @@ MAX_BODY: Final = 1024 * 1024
 MAX_SKEW_MS: Final = 300_000
 #: `Last-Modified` has whole seconds.
 _SECOND_MS: Final = 1_000
-#: Detect gzip or zlib by the header.
 
 
 def read_text(response: Response, limit: int = MAX_OUTPUT) -> str:
@@ -49,16 +48,7 @@ def read_text(response: Response, limit: int = MAX_OUTPUT) -> str:
     Requests accept no compression. A response that is compressed nevertheless is decompressed only up to
     the limit.
     """
-    body = response.body
-    if not body:
-        return ""
-    coding = response.header(b"content-encoding")
-    if coding is not None and coding.lower() in ("gzip", "deflate", "x-gzip"):
-        try:
-            body = zlib.decompressobj(_GZIP_OR_ZLIB).decompress(body, limit)
-        except zlib.error:
-            return ""
-    return truncate(body.decode("utf-8", "replace"), limit)
+    return truncate(_body(response, limit).decode("utf-8", "replace"), limit)
 
 
 def read_usage(header: str | None, text: str) -> str | None:
@@ -144,7 +134,7 @@ def judge_response(response: Response, verify: Mapping[str, Json], now_ms: int) 
         if problem is not None:
             return Verdict(False, problem)
     contains = verify.get("contains")
-    if isinstance(contains, str) and contains.encode() not in _body(response):
+    if isinstance(contains, str) and contains.encode() not in _body(response, MAX_BODY):
         return Verdict(False, f"the response does not contain '{contains[:200]}'")
     return Verdict(True)
 
@@ -172,11 +162,11 @@ def _age_problem(header: str | None, newer_ms: int, now_ms: int) -> str | None:
     return None
 
 
-def _body(response: Response) -> bytes:
+def _body(response: Response, limit: int) -> bytes:
     coding = response.header(b"content-encoding")
     if coding is not None and coding.lower() in ("gzip", "deflate", "x-gzip"):
         try:
-            return zlib.decompressobj(_GZIP_OR_ZLIB).decompress(response.body, MAX_BODY)
+            return zlib.decompressobj(_GZIP_OR_ZLIB).decompress(response.body, limit)
         except zlib.error:
             return b""
     return response.body

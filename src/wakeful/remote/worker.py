@@ -436,8 +436,8 @@ class Worker:
         log.info("remote.draining", worker=self.name, running=len(self._tasks))
         returning = asyncio.create_task(self._return_at_end())
         if self._tasks and not config.leave_running:
-            finished = asyncio.create_task(_all_done([*self._tasks.values()]))
-            hurry = asyncio.create_task(self._wait_for_hurry())
+            finished = asyncio.create_task(asyncio.wait([*self._tasks.values()]))
+            hurry = asyncio.create_task(self._hurry.wait())
             await asyncio.wait({hurry, finished}, timeout=config.drain_s, return_when=asyncio.FIRST_COMPLETED)
             hurry.cancel()
             finished.cancel()
@@ -450,9 +450,6 @@ class Worker:
             async with asyncio.timeout(config.report_s):
                 await self._reporter.flush()
         await returning
-
-    async def _wait_for_hurry(self) -> None:
-        await self._hurry.wait()
 
     async def _unless_stopping(self, doing: Coroutine[object, object, T]) -> T | None:
         """Return the result of a coroutine; None if the worker stops before."""
@@ -486,10 +483,6 @@ def _report(run: Run, result: Result) -> dict[str, Json]:
         return unreportable(
             {"id": run.id, "attempt": run.attempt}, f"it cannot be encoded: {error_text(error)}"
         )
-
-
-async def _all_done(tasks: Sequence[asyncio.Task[None]]) -> None:
-    await asyncio.wait(tasks)
 
 
 def _is_final(error: WakefulError, accepted: bool) -> bool:

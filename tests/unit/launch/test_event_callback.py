@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -37,7 +37,7 @@ async def test_an_outage_of_the_database_is_no_failed_delivery(fails: str):
     async def find_url(identity: str) -> str:
         return "https://a.example/events"
 
-    async def fail(identity: str, reason: str = "") -> str:
+    async def fail(identity: str, reason: str = "") -> NoReturn:
         raise Unavailable("the database does not respond")
 
     launcher.find_url, launcher.end = find_url, fail

@@ -17,10 +17,10 @@ import contextlib
 import random
 import re
 import ssl
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.job.policy import Backoff
@@ -30,6 +30,7 @@ from wakeful.settings import Settings
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from nats.aio.client import Client
+    from nats.aio.msg import Msg
     from nats.js import JetStreamContext
 
 _PART: Final = re.compile(r"-{3,}BEGIN ([A-Z ]+)-{3,}\s*(\S+)\s*-{3,}END ", re.MULTILINE)
@@ -41,6 +42,8 @@ _CONNECT_S: Final = 5
 _PING_S: Final = 10
 #: Seconds between two checks of whether a connection has ended without notice.
 _CHECK_S: Final = 1.0
+#: Seconds for which a request for messages waits.
+FETCH_S: Final = 5.0
 #: Seconds to close a connection.
 _CLOSE_S: Final = 1.0
 _BACKOFF: Final = Backoff(base_ms=200, max_ms=5_000)
@@ -253,6 +256,39 @@ class NatsConnection:
                 failure = error
                 await _close(client)
         raise failure
+
+
+async def take_messages(
+    connection: NatsConnection,
+    subscription: JetStreamContext.PullSubscription,
+    handle: Callable[[Msg], Coroutine[Any, Any, None]],
+    running: set[asyncio.Task[None]],
+    most: int,
+) -> None:
+    """Handle the messages of a subscription, at most so many at once, until the connection ends.
+
+    `running` are the tasks that do so.
+    """
+    import nats.errors
+
+    try:
+        while connection.connected:
+            free = most - len(running)
+            if free <= 0:
+                await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                continue
+            try:
+                messages = await subscription.fetch(free, timeout=FETCH_S)
+            except nats.errors.TimeoutError:
+                continue
+            for message in messages:
+                task = asyncio.create_task(handle(message), name="wakeful-message")
+                running.add(task)
+                task.add_done_callback(running.discard)
+    finally:  # so that no message goes to a request that has ended, such as one that is put back
+        with contextlib.suppress(Exception):
+            await subscription.unsubscribe()
+            await (await connection.client()).flush(1)
 
 
 async def without_cancel(call: Awaitable[_T]) -> _T:

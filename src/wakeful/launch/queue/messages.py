@@ -19,7 +19,7 @@ from wakeful.document import payload_to_text
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.launch.broker import Report, ReportResult, message_id, read_report
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch
-from wakeful.launch.queue.connection import NatsConnection, without_cancel
+from wakeful.launch.queue.connection import FETCH_S, NatsConnection, take_messages, without_cancel
 from wakeful.launch.queue.target import (
     RESULT_STREAM,
     RESULT_SUBJECT,
@@ -45,8 +45,6 @@ _PREFIX: Final = "x-wakeful-"
 CONSUMER: Final = "wakeful-replicas"
 #: How many reports are applied at once.
 _BATCH: Final = 50
-#: Seconds for which a request for reports waits.
-_FETCH_S: Final = 5.0
 #: Seconds until a report that could not be applied is delivered again: the first time, and at most.
 _RETRY_S: Final = 2.0
 _MAX_RETRY_S: Final = 60.0
@@ -202,12 +200,12 @@ class ResultConsumer:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         if self._applying:
-            await asyncio.wait(self._applying, timeout=_FETCH_S)
+            await asyncio.wait(self._applying, timeout=FETCH_S)
 
     async def _receive(self) -> None:
         while True:
             try:
-                js = await self._connection.jetstream(_FETCH_S)
+                js = await self._connection.jetstream(FETCH_S)
                 await without_cancel(self._consume(js))
             except Exception as error:
                 cause = error.message if isinstance(error, WakefulError) else f"{error}"
@@ -218,32 +216,13 @@ class ResultConsumer:
 
     async def _consume(self, js: JetStreamContext) -> None:
         """Subscribe, and apply reports until the connection ends."""
-        import nats.errors
-
         subject = f"{RESULT_SUBJECT}.>"
         if self._create_streams:
             await create_stream(js, RESULT_STREAM, subject, self._replicas)
         config = consumer_config(CONSUMER, subject)
         subscription = await js.pull_subscribe(subject, durable=CONSUMER, stream=RESULT_STREAM, config=config)
         self.error = None
-        try:
-            while self._connection.connected:
-                free = _BATCH - len(self._applying)
-                if free <= 0:
-                    await asyncio.wait(self._applying, return_when=asyncio.FIRST_COMPLETED)
-                    continue
-                try:
-                    messages = await subscription.fetch(free, timeout=_FETCH_S)
-                except nats.errors.TimeoutError:
-                    continue
-                for message in messages:
-                    task = asyncio.create_task(self._handle(message), name="wakeful-result")
-                    self._applying.add(task)
-                    task.add_done_callback(self._applying.discard)
-        finally:  # so that no report goes to a request that has ended
-            with contextlib.suppress(Exception):
-                await subscription.unsubscribe()
-                await (await self._connection.client()).flush(1)
+        await take_messages(self._connection, subscription, self._handle, self._applying, _BATCH)
 
     async def _handle(self, message: Msg) -> None:
         """Apply a report and acknowledge it. If the acknowledgement is lost, its repetition is refused."""

@@ -18,7 +18,7 @@ from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.launch.broker import Report, ReportResult, read_report
 from wakeful.launch.function import FunctionLauncher, error_text
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, truncate
-from wakeful.launch.queue.connection import NatsConnection, without_cancel
+from wakeful.launch.queue.connection import FETCH_S, NatsConnection, take_messages, without_cancel
 from wakeful.launch.queue.messages import (
     MESSAGE_ID,
     REPLY,
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 
 #: The subjects of messages that name none.
 ALL_WORK: Final = f"{WORK_SUBJECT}.>"
-#: Seconds for which a request for messages waits.
-_FETCH_S: Final = 5.0
 #: Seconds for which the worker waits for the answer to a report. Without one it goes on.
 _ANSWER_S: Final = 5.0
 #: Seconds until a message is delivered again whose function this worker does not have.
@@ -177,7 +175,7 @@ class QueueWorker:
         shown = ""
         while True:
             try:
-                await without_cancel(self._consume(await self._connection.jetstream(_FETCH_S)))
+                await without_cancel(self._consume(await self._connection.jetstream(FETCH_S)))
             except Exception as error:
                 cause = error.message if isinstance(error, WakefulError) else f"{error}"
                 if self._connection.connected and cause != shown:
@@ -188,8 +186,6 @@ class QueueWorker:
 
     async def _consume(self, js: JetStreamContext) -> None:
         """Subscribe, and take messages until the connection ends."""
-        import nats.errors
-
         options = self._options
         if options.create_streams and options.subject == ALL_WORK:
             await create_stream(js, WORK_STREAM, ALL_WORK, options.replicas)
@@ -199,25 +195,7 @@ class QueueWorker:
         subscription = await js.pull_subscribe(options.subject, durable=durable, stream=stream, config=config)
         log.info("queue.taking", subject=options.subject, stream=stream, concurrency=options.concurrency)
         self.ready = True
-        try:
-            while self._connection.connected:
-                free = options.concurrency - len(self._running)
-                if free <= 0:
-                    await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
-                    continue
-                try:
-                    messages = await subscription.fetch(free, timeout=_FETCH_S)
-                except nats.errors.TimeoutError:
-                    continue
-                for message in messages:
-                    task = asyncio.create_task(self._handle(message), name="wakeful-message")
-                    self._running.add(task)
-                    task.add_done_callback(self._running.discard)
-        finally:
-            # Otherwise a message that this worker puts back would go to its own request, which has ended.
-            with contextlib.suppress(Exception):
-                await subscription.unsubscribe()
-                await (await self._connection.client()).flush(1)
+        await take_messages(self._connection, subscription, self._handle, self._running, options.concurrency)
 
     async def _handle(self, message: Msg) -> None:
         try:
