@@ -56,13 +56,19 @@ def coerce_quickly(params: list[Parameter]) -> list[Parameter]:
     return params
 
 
+class OutputLost(Exception):
+    """The output cannot be written, as of a full disk."""
+
+
 def write_out(text: str) -> bool:
     """Write to stdout. Returns whether someone reads it: if not, the rest of the output is dropped."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise OutputLost(f"the output cannot be written: {error.strerror}") from error
         return False
     return True
 

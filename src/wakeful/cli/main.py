@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -11,7 +12,7 @@ import typer
 
 from wakeful.cli import exit_codes
 from wakeful.cli.commands import LazyGroup
-from wakeful.cli.help import WIDTH, write_out
+from wakeful.cli.help import WIDTH, OutputLost, write_out
 from wakeful.errors import WakefulError
 from wakeful.values.package import VERSION
 
@@ -44,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         arguments = add_default_wait(arguments)
         keep_early_log(arguments)
+    if sys.stdout is None:  # `>&-`
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # for terminals whose encoding has no '…'
             stream.reconfigure(errors="replace")
@@ -54,6 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return exit_codes.exit_code(error)
     except typer.Abort:
         return exit_codes.INTERRUPTED
+    except OutputLost as error:
+        _print_error(str(error))
+        return exit_codes.NOT_DONE
     except Exception as error:
         if not isinstance(error, _UsageError):
             raise

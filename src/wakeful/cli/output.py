@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import StringIO
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from rich.console import Console, RenderableType
@@ -110,10 +111,13 @@ class Output:
         if self.console.is_terminal:
             self._print_all(renderables)
             return
-        with self.console.capture() as captured:
+        self.console.file = captured = StringIO()
+        try:
             self._print_all(renderables)
+        finally:
+            self.console.file = sys.stdout
         # Rich pads the last column of a table with blanks.
-        lines = [line.rstrip() for line in captured.get().split("\n")]
+        lines = [line.rstrip() for line in captured.getvalue().split("\n")]
         self._write("\n".join(lines))
 
     def _write(self, text: str) -> None:

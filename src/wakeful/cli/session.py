@@ -21,7 +21,7 @@ from wakeful.cli.output import Output
 from wakeful.cli.unknown_names import NamedObject, UnknownName, add_suggestion, check_new_agents
 from wakeful.client import tls
 from wakeful.client.rest import RestClient
-from wakeful.errors import InvalidArgument, NotFound, Unavailable
+from wakeful.errors import InvalidArgument, NotFound, Unavailable, WakefulError
 from wakeful.values.ids import is_id
 
 P = ParamSpec("P")
@@ -117,6 +117,8 @@ class CliSession:
         if several agents have it, the error lists them.
         """
         agent, slash, rest = name.partition("/")
+        if not agent or (slash and not rest):
+            raise InvalidArgument(f"'{name}' names no job; write its name, agent/name or id")
         if slash and self.agent not in (None, agent):
             raise InvalidArgument(f"'{name}' names the agent '{agent}', but --agent is '{self.agent}'")
         named = NamedObject(agent, rest) if slash else NamedObject(self.own_agent, name)
@@ -135,6 +137,27 @@ class CliSession:
                 f"no job '{name}' of the agent 'default'; did you mean '{job['agentId']}/{name}'?"
             )
         return job["agentId"], job["name"]
+
+    def split_filter(self, job: str | None) -> tuple[str | None, str | None]:
+        """Return the agent and the job of the filters `--agent` and `--job`."""
+        agent, slash, name = (job or "").partition("/")
+        if not slash:
+            return self.agent, job
+        if self.agent not in (None, agent):
+            raise InvalidArgument(f"'{job}' names the agent '{agent}', but --agent is '{self.agent}'")
+        return agent, name
+
+    async def check_filter(self, agent: str | None, job: str | None) -> None:
+        """Raise NotFound if a list is empty because no job has this name or id."""
+        if job is None:
+            return
+        self.named.append(NamedObject(agent or self.own_agent, job))
+        try:
+            await (self.client.find_job(job) if agent is None else self.client.get_job(agent, job))
+        except NotFound:
+            raise
+        except WakefulError:  # several agents have a job of this name
+            pass
 
     async def _is_own_agent(self, agent: str) -> bool:
         """Return whether the key is limited to this agent."""

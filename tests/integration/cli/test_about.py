@@ -84,3 +84,14 @@ def test_a_text_that_is_no_address_is_a_wrong_argument(machine: Machine, url: st
 def test_an_address_where_nothing_listens_is_unavailable(machine: Machine):
     for url in ("http://127.0.0.1:1", " http://127.0.0.1:1/ ", "http://127.0.0.1:1/base"):
         assert machine.wakeful("list", WAKEFUL_URL=url).code == 7
+
+
+def test_output_that_cannot_be_written_is_an_error_in_one_sentence_and_a_closed_one_is_none() -> None:
+    command = [sys.executable, "-m", "wakeful", "version"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    sentence = "wakeful: the output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, sentence)
+    closed = ["sh", "-c", '"$@" >&-', "sh", *command]
+    done = subprocess.run(closed, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

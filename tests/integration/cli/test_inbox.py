@@ -40,22 +40,24 @@ def test_items_are_listed_approved_and_rejected(tmp_path: Path) -> None:
         assert run_id in {run["id"] for run in states}
 
         assert "verifying" in machine.wakeful("runs").out
-        first, second, third = (item["id"] for item in items)
+        first, second, third = (f"{item['id']}@{item['version']}" for item in items)
         approved = machine.wakeful("inbox", "approve", first, "--json")
         assert (approved.code, approved.json["state"]) == (0, "succeeded")
         rejected = machine.wakeful("inbox", "reject", second, "--reason", "no total")
         assert (rejected.code, "is failed" in rejected.out) == (0, True)
-        changed = machine.wakeful("inbox", "approve", f"{third}@2")
+        changed = machine.wakeful("inbox", "approve", third.replace("@1", "@2"))
         assert (changed.code, "attempt" in changed.err) == (5, True), changed
-        some = machine.wakeful("inbox", "approve", first, f"{third}@1", "--json")
-        assert (some.code, [each["id"] for each in some.json["decisions"]]) == (5, [third])
+        some = machine.wakeful("inbox", "approve", first, third, "--json")
+        assert (some.code, [each["id"] for each in some.json["decisions"]]) == (5, [third.partition("@")[0]])
+        assert first in some.err
         for arguments, code, said in (
             (("approve",), 2, "write `wakeful inbox`"),
             (("decide", first), 2, "write `wakeful inbox`"),
             (("--reason", "x"), 2, "--reason works with"),
             (("--kind", "tasks"), 2, "kind: 'tasks' is not one of verification"),
             (("approve", first), 5, "does not wait to be verified"),
-            (("approve", f"{first}@x"), 2, "copy the item from"),
+            (("approve", f"{first}x"), 2, "copy the item from"),
+            (("approve", items[0]["id"]), 2, "so that what changed since is not decided"),
             (("approve", "nothing"), 3, "list the inbox"),
             (("reject", "incident:01980000-0000-7000-8000-000000000000"), 2, "it cannot be rejected"),
         ):

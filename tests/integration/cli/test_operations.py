@@ -131,6 +131,11 @@ def test_dead_letters_are_grouped_and_filtered(machine: Machine, receiver: str):
     of_cause = machine.wakeful("dead-letters", "--cause", "http 500", "--job", "bad", "--json").json
     assert [run["job"] for run in of_cause["deadLetters"]] == ["bad", "bad"]
     assert machine.wakeful("dead-letters", "--groups", "--cause", "x").code == 2
+    dead = [run["id"] for run in of_cause["deadLetters"]]
+    for verb in ("discard", "replay"):
+        some = machine.wakeful(verb, *dead, "01980000-0000-7000-8000-000000000000", "--json")
+        assert (some.code, len(some.json[f"{verb}ed"])) == (1, 2 if verb == "discard" else 0)
+        assert "01980000-0000-7000-8000-000000000000" in some.err
 
 
 @pytest.mark.parametrize("verb", ["discard", "replay"])

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.command_line import Machine, serving, webhook_receiver
 from wakeful.cli import selection
+from wakeful.cli.commands import job_state
 from wakeful.client.rest import RestClient
 from wakeful.errors import Unavailable
 
@@ -125,6 +126,19 @@ def test_a_filter_with_yes_pauses_resumes_runs_and_deletes(machine: Machine, job
     deleted = machine.wakeful("delete", "--label", "team=ops", "-y", "--json").json["deleted"]
     assert deleted == ["a", "ops/a", "ops/b"]
     assert enabled(machine) == ["ops/c"]
+
+
+def test_only_the_jobs_that_were_confirmed_are_changed(
+    machine: Machine, jobs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+):
+    def confirm(*_: object, **__: object) -> bool:
+        assert machine.process("add", "late", "-s", "@daily", "--label", "team=ops").code == 0
+        return True
+
+    monkeypatch.setattr(job_state, "confirm", confirm)
+    done = machine.wakeful("pause", "--label", "team=ops", "--json")
+    assert (done.code, {job["name"] for job in done.json["jobs"]}) == (0, {"a", "b"})
+    assert "default/late" in enabled(machine)
 
 
 @pytest.mark.parametrize(("answer", "code", "left"), [("y", 0, 1), ("n", 1, 4), ("", 1, 4)])

@@ -105,6 +105,30 @@ def test_an_unknown_agent_is_reported_with_similar_names(machine: Machine, argum
     assert done.err.strip() == "wakeful: no agent 'wrter'; did you mean 'writer'?"
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("dead-letters", "--job", "digset"),
+        ("dead-letters", "--groups", "--job", "digset"),
+        ("incidents", "--job", "digset"),
+        ("suggestions", "--job", "digset"),
+    ],
+)
+def test_a_list_of_an_unknown_job_is_not_empty_but_an_error(machine: Machine, arguments: tuple[str, ...]):
+    done = machine.wakeful(*arguments)
+    assert (done.code, done.out) == (3, "")
+    assert "digest" in done.err
+    for name in ("digest", "writer/digest"):
+        found = machine.wakeful(*(each.replace("digset", name) for each in arguments))
+        assert found.code == 0, found
+
+
+@pytest.mark.parametrize("name", ["", "/", "writer/", "/digest"])
+def test_a_name_without_a_job_is_refused(machine: Machine, name: str):
+    done = machine.wakeful("show", name)
+    assert (done.code, "names no job" in done.err) == (2, True)
+
+
 def test_an_agents_key_learns_no_names_of_other_agents(machine: Machine):
     key = machine.wakeful("keys", "create", "bot", "--agent", "worker-1", "--json").json["key"]
     for arguments in (

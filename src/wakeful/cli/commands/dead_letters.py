@@ -14,7 +14,7 @@ from wakeful.cli import exit_codes
 from wakeful.cli.arguments import Limit, OfJob, now_ms
 from wakeful.cli.commands.run import follow, run_exit_code
 from wakeful.cli.concurrency import full_page
-from wakeful.cli.output import escape, first_line, full_name
+from wakeful.cli.output import escape, first_line, full_name, print_error
 from wakeful.cli.pages import RUNS
 from wakeful.cli.selection import ask, can_ask
 from wakeful.cli.session import CliSession, command
@@ -64,17 +64,22 @@ def register(app: typer.Typer) -> None:
         limit: Limit = 50,
     ) -> None:
         """Show failed runs that were neither replayed nor discarded, newest first."""
+        agent, job = s.split_filter(job)
         if groups:
             if cause is not None:
                 raise InvalidArgument("give --groups or --cause, not both")
-            grouped = await s.out.wait_for(s.client.group_dead_letters(job=job, agent=s.agent))
+            grouped = await s.out.wait_for(s.client.group_dead_letters(job=job, agent=agent))
+            if not grouped["groups"]:
+                await s.check_filter(agent, job)
             s.out.show(grouped, *group_lines(grouped, now_ms(), limit))
             return
 
         def fetch(size: int, cursor: str | None) -> Awaitable[Page[RunShape]]:
-            return s.client.list_dead_letters(limit=size, cursor=cursor, agent=s.agent, job=job, cause=cause)
+            return s.client.list_dead_letters(limit=size, cursor=cursor, agent=agent, job=job, cause=cause)
 
         found = await s.out.wait_for(full_page(fetch, limit))
+        if not found:
+            await s.check_filter(agent, job)
         runs, none = RUNS.render(found, now_ms(), wide=s.out.wide), Text("no dead letters", "green")
         s.out.show_page("deadLetters", found, runs, what="dead letters", none=none)
         if found:
@@ -113,7 +118,7 @@ def register(app: typer.Typer) -> None:
             else:
                 done = await s.out.wait_for(s.client.replay_dead_letters({"ids": chosen}))
             s.out.show({"replayed": done}, Text(f"{len(done)} replayed", "green"))
-            return exit_codes.OK
+            return _report_others(chosen, {*done}, "replayed")
         run = await s.out.wait_for(s.client.replay_run(chosen[0]))
         if wait:
             run = await follow(s, run["id"])
@@ -142,13 +147,22 @@ def register(app: typer.Typer) -> None:
         else:
             done = await s.out.wait_for(s.client.discard_dead_letters({"ids": chosen}))
         s.out.show({"discarded": done}, Text(f"{len(done)} discarded", "green"))
-        return exit_codes.OK
+        return _report_others(chosen, {*done}, "discarded")
 
 
 def _choose_runs(ids: list[str] | None, all_: bool, verb: str) -> list[str] | None:
     if bool(ids) == all_:
         raise InvalidArgument(f"give run ids or --all: `wakeful {verb} RUN`, or `wakeful {verb} --all`")
     return None if all_ else ids
+
+
+def _report_others(chosen: list[str] | None, done: set[str], verb: str) -> int:
+    """Print which of the chosen runs were left out, and return the exit code."""
+    others = [run_id for run_id in dict.fromkeys(chosen or ()) if run_id not in done]
+    if others:
+        why = "unknown, or handled before" + (", or without budget" if verb == "replayed" else "")
+        print_error(f"not {verb} ({why}): {', '.join(others)}")
+    return exit_codes.NOT_DONE if others else exit_codes.OK
 
 
 async def _confirm_all(s: CliSession, verb: str, *, yes: bool) -> bool:

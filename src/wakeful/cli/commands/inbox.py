@@ -8,12 +8,13 @@ import typer
 from rich.text import Text
 
 from wakeful.cli.arguments import Cursor, Limit, now_ms
-from wakeful.cli.output import first_line
+from wakeful.cli.output import first_line, print_error
 from wakeful.cli.session import CliSession, command
 from wakeful.cli.tables import AGENT, Column, ResourceTable
 from wakeful.cli.times import relative_text
 from wakeful.client.types import InboxItemShape
 from wakeful.errors import InvalidArgument, WakefulError
+from wakeful.run.inbox import VERSIONED
 
 _USAGE: Final = "write `wakeful inbox`, or `wakeful inbox approve ITEM …` or `reject ITEM …`"
 _VERBS: Final = ("approve", "reject")
@@ -29,7 +30,7 @@ def register(app: typer.Typer) -> None:
             "wakeful inbox",
             "wakeful inbox --kind approval,verification",
             "wakeful inbox approve approval:01980000-0000-7000-8000-000000000000@3",
-            "wakeful inbox reject verification:01980000-0000-7000-8000-000000000000 --reason 'no total'",
+            "wakeful inbox reject verification:01980000-0000-7000-8000-000000000000@1 --reason 'no total'",
         ),
         panel="Jobs",
     )
@@ -39,7 +40,7 @@ def register(app: typer.Typer) -> None:
             list[str] | None,
             typer.Argument(
                 metavar="[approve|reject] ITEM…",
-                help="what to decide, and the items as listed; with @VERSION only if it is unchanged",
+                help="what to decide, and the items as listed, with @VERSION: not if they changed",
             ),
         ] = None,
         kind: Annotated[
@@ -80,13 +81,11 @@ async def _decide(s: CliSession, verb: str, ids: list[str], reason: str | None) 
     failed: WakefulError | None = None
     for item_id in ids:
         try:
-            name, at, version = item_id.partition("@")
-            if at and not (version.isascii() and version.isdigit() and len(version) < 10):
-                raise InvalidArgument(f"'{item_id[:64]}': copy the item from `wakeful inbox`")
-            done = await s.out.wait_for(request(name, reason=reason, version=int(version) if at else None))
+            name, version = _read_item(item_id)
+            done = await s.out.wait_for(request(name, reason=reason, version=version))
         except WakefulError as error:
             if len(ids) > 1:
-                s.out.say(Text(f"{item_id}: {error.message}", "red"))
+                print_error(f"{item_id}: {error.message}")
             failed = failed or error
         else:
             decisions.append(done)
@@ -95,6 +94,19 @@ async def _decide(s: CliSession, verb: str, ids: list[str], reason: str | None) 
         s.out.show(decisions[0] if len(ids) == 1 else {"decisions": decisions}, *lines)
     if failed is not None:
         raise failed
+
+
+def _read_item(text: str) -> tuple[str, int | None]:
+    """Return the id of an item and its version. Nobody decides about what changed since it was listed."""
+    item_id, at, version = text.partition("@")
+    if at and not (version.isascii() and version.isdigit() and len(version) < 10):
+        raise InvalidArgument(f"'{text[:64]}': copy the item from `wakeful inbox`")
+    if not at and item_id.partition(":")[0] in VERSIONED:
+        raise InvalidArgument(
+            f"'{text[:64]}': name its version too, as `wakeful inbox` lists it ({item_id[:64]}@VERSION), so "
+            "that what changed since is not decided"
+        )
+    return item_id, int(version) if at else None
 
 
 def _name(item: InboxItemShape) -> str:

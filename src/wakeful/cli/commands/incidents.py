@@ -71,9 +71,10 @@ def register(app: typer.Typer) -> None:
             s.out.show(incident, incident_page(incident, now_ms()))
             return
         states = None if state == "all" else _UNRESOLVED if state is None else state
-        found = await s.out.wait_for(
-            s.client.list_incidents(state=states, agent=s.agent, job=job, limit=limit)
-        )
+        agent, job = s.split_filter(job)
+        found = await s.out.wait_for(s.client.list_incidents(state=states, agent=agent, job=job, limit=limit))
+        if not found:
+            await s.check_filter(agent, job)
         none = Text("no incidents" if state else "no open incidents", "green")
         s.out.show_page("incidents", found, INCIDENTS.render(found, now_ms(), wide=s.out.wide), none=none)
         if any(each["state"] == "open" for each in found):

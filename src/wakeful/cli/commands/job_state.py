@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated
 
 import typer
@@ -29,7 +29,7 @@ from wakeful.cli.selection import (
 from wakeful.cli.session import CliSession, command
 from wakeful.cli.times import instant, moment
 from wakeful.client.fields import given_fields
-from wakeful.client.types import BulkResultShape
+from wakeful.client.types import BulkResultShape, JobFailureShape, JobIdShape
 from wakeful.errors import InvalidArgument
 from wakeful.values.json_value import Json
 from wakeful.values.plural import plural
@@ -200,17 +200,23 @@ async def _change_several(
     yes: bool,
 ) -> int:
     """Pause or resume the named jobs, or those that a filter finds, if the user confirms it."""
+    jobs: Sequence[JobIdShape]
+    unchanged, errors = 0, list[JobFailureShape]()
     if only is None:
-        ids: Json = [job["id"] for job in await named_jobs(s, names)]
-        select: dict[str, Json] = {"jobs": ids}
+        jobs = await named_jobs(s, names)
     else:
-        select = build_selection(only)
-        found = await s.out.wait_for(request({**select, "dryRun": True}))
-        if not confirm(s, verb, only, found["jobs"], yes=yes):
+        found = await s.out.wait_for(request({**build_selection(only), "dryRun": True}))
+        # Those that are confirmed: the filter may find others by then.
+        jobs, unchanged, errors = found["jobs"], found["unchanged"], found["errors"]
+        if not confirm(s, verb, only, jobs, yes=yes):
             s.out.show(found)
-            print_failures(f"{verb}d", found["errors"])
-            return NOT_DONE if found["count"] else OK
-    return _report(s, f"{verb}d", await s.out.wait_for(request(select)))
+            print_failures(f"{verb}d", errors)
+            return NOT_DONE if jobs else OK
+    ids: Json = [job["id"] for job in jobs]
+    result = await s.out.wait_for(request({"jobs": ids}))
+    result["unchanged"] += unchanged
+    result["errors"] = [*errors, *result["errors"]]
+    return _report(s, f"{verb}d", result)
 
 
 def _report(s: CliSession, done: str, result: BulkResultShape) -> int:

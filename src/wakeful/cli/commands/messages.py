@@ -218,8 +218,7 @@ async def wait_for_turn(s: CliSession, agent: str, receipt: ReceiptShape) -> str
     """Wait until the message is part of a turn, and return the turn's run id."""
     while True:
         # The queue before the runs: a turn that starts in between is then found among the runs.
-        sessions = await s.client.list_sessions(agent, limit=500)
-        queued = {each["name"]: each["messages"] for each in sessions}.get(receipt["session"], 1)
+        queued = (await s.client.get_session(agent, receipt["session"], limit=1))["messages"]
         for run in await s.client.list_all_runs(agent=agent, limit=50):
             payload = run["payload"]
             messages = payload.get("messages") if isinstance(payload, dict) else None

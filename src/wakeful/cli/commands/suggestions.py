@@ -79,9 +79,12 @@ def register(app: typer.Typer) -> None:
             s.out.show(found, suggestion_page(found, now_ms()))
             return
         statuses = None if status == "all" else _CURRENT if status is None else status
+        agent, job = s.split_filter(job)
         listed = await s.out.wait_for(
-            s.client.list_suggestions(status=statuses, agent=s.agent, job=job, limit=limit)
+            s.client.list_suggestions(status=statuses, agent=agent, job=job, limit=limit)
         )
+        if not listed:
+            await s.check_filter(agent, job)
         none = Text("no suggestions" if status else "no open suggestions", "green")
         s.out.show_page(
             "suggestions", listed, SUGGESTIONS.render(listed, now_ms(), wide=s.out.wide), none=none
