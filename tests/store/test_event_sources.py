@@ -169,7 +169,7 @@ async def test_no_statement_reads_jobs_without_events(tmp_path: Path) -> None:
     db = store._connection._write_connection()
     id_ = "01900000-0000-7000-8000-000000000000"
     cases = (
-        (event_sources.CHANGED.sqlite, ()), (event_sources.DUE, (NOW, 9)), (event_sources.NEXT, (NOW,)),
+        (event_sources.CHANGED, ()), (event_sources.DUE, (NOW, 9)), (event_sources.NEXT, (NOW,)),
         (event_sources.SOURCE, (id_,)), (event_sources.OF_JOB, (id_,)), (event_sources.ORPHANS, ()),
     )  # fmt: skip
     steps = {

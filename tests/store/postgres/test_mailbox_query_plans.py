@@ -163,7 +163,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
         InstanceFilter("default", "report", after=("report", "i5")),
     ):
         yield str(only), *shared.list_statement(only, NOW)
-    yield str(of_instance), *run_reads.list_runs(of_instance)  # type: ignore[misc]
+    yield str(of_instance), *run_reads.list_runs(of_instance)
     # Runs of a job in mailboxes: run, job and instance have the same id.
     found = await db.fetch(
         """SELECT run_id::text FROM live_runs WHERE sequence = 1 AND state = 'pending'

@@ -301,11 +301,11 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
         JobFilter("ws-8", state="failing"),
         JobFilter("ws-1", schedule_kind="cron", target_kind="webhook", created_by="x"),
     ):
-        yield str(jobs_only), *job_reads.list_jobs(jobs_only)  # type: ignore[misc]
-        yield f"count {jobs_only}", *job_reads.count_statement(jobs_only, 1_001)  # type: ignore[misc]
+        yield str(jobs_only), *job_reads.list_jobs(jobs_only)
+        yield f"count {jobs_only}", *job_reads.count_statement(jobs_only, 1_001)
     for few in (False, True):
         ticks = JobFilter("ws-1", order="next", limit=50, after_tick=(NOW - 1, leases.FIRST_ID))
-        yield f"{ticks} {few}", *job_reads.list_jobs(ticks, few)  # type: ignore[misc]
+        yield f"{ticks} {few}", *job_reads.list_jobs(ticks, few)
     yield "job_overviews.RUNS", overviews.RUNS, [jobs[:100], 20]
     yield "job_overviews.COSTS", overviews.COSTS, [jobs[:100], NOW // 86_400_000 - 6]
     yield "job_overviews.INCIDENTS", overviews.INCIDENTS, [jobs[:100]]
@@ -328,7 +328,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
         RunFilter("ws-1", job_id=jobs[7], states=("failed",)),
         RunFilter("ws-1", before=newest[-1][0], trigger="schedule"),
     ):
-        yield str(only), *run_reads.list_runs(only)  # type: ignore[misc]
+        yield str(only), *run_reads.list_runs(only)
 
 
 async def _admin_cases() -> AsyncIterator[tuple[str, Statement, list[object]]]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, cast
 
 from wakeful.store.instances import InstanceRow
-from wakeful.store.sql.driver import SqlSession, Texts
+from wakeful.store.sql.driver import SqlSession
 from wakeful.values.json_value import Json, compact
 
 #: the primary key. Waits for another process that erases the same instance
@@ -50,10 +50,7 @@ DELETE_INCIDENTS: Final = """
 #: suggestions_of_job, once for each
 DELETE_SUGGESTIONS: Final = "DELETE FROM suggestions WHERE job_id = ANY($1::uuid[])"
 #: the primary key: the range of the workspace. It is read outside of a transaction that writes
-RESPONSES: Final = Texts(
-    sqlite="SELECT key, body FROM idempotency_keys WHERE workspace = $1 AND instr(body, $2) > 0",
-    postgresql="SELECT key, body FROM idempotency_keys WHERE workspace = $1 AND strpos(body, $2) > 0",
-)
+RESPONSES: Final = "SELECT key, body FROM idempotency_keys WHERE workspace = $1 AND strpos(body, $2) > 0"
 #: the primary key
 SET_BODY: Final = "UPDATE idempotency_keys SET body = $3 WHERE workspace = $1 AND key = $2"
 #: the primary key

@@ -26,7 +26,7 @@ from wakeful.store.plans import ManualRunRule
 from wakeful.store.rows import RunView
 from wakeful.store.sql import incidents
 from wakeful.store.sql.base import Recorded, SqlBase, reads, writes
-from wakeful.store.sql.driver import SqlSession, Texts
+from wakeful.store.sql.driver import SqlSession
 from wakeful.values.ids import is_id, new_id
 
 
@@ -81,17 +81,13 @@ _IDS: Final = {"id": "s.id::text", "job_id": "s.job_id::text"}
 _ROW: Final = select_list(EventSource._fields, "s", _IDS)
 
 
-def _changed(position: str) -> str:
-    return f"""
+#: jobs_on_event; event_sources_job for each
+CHANGED: Final = """
     SELECT j.id::text, j.version, j.workspace, j.agent, j.work, s.id::text, s.source
     FROM jobs j /*+ INDEXED BY jobs_on_event */
     LEFT JOIN event_sources s ON s.job_id = j.id AND s.state <> 'ending'
-    WHERE j.deleted_at IS NULL AND {position}(j.work, '"on":{{"') > 0
+    WHERE j.deleted_at IS NULL AND strpos(j.work, '"on":{"') > 0
         AND j.enabled AND (s.id IS NULL OR s.version <> j.version)"""
-
-
-#: jobs_on_event; event_sources_job for each
-CHANGED: Final = Texts(sqlite=_changed("instr"), postgresql=_changed("strpos"))
 #: event_sources_job, all of it; the primary key of jobs for each
 ORPHANS: Final = """
     SELECT s.id::text FROM event_sources s LEFT JOIN jobs j ON j.id = s.job_id

@@ -7,7 +7,7 @@ it expires. A URL of a deleted job is not found.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from wakeful.job.job import check_version
 from wakeful.job.self_scheduling import ChargeRule
@@ -152,13 +152,10 @@ class SqlHooks(SqlBase):
         job is published. FailedPrecondition: the job is not at this version. `charge` is as in `create_jobs`.
         """
 
-        async def run(db: Any, events: TransactionEvents) -> tuple[bool, HookRow | None]:
-            return await replace_hook(self._driver.session(db), events, row, until_ms, version)
-
         recorded: Recorded[tuple[bool, HookRow | None]] = Recorded(
             lambda result: entries(result[1]), lambda result: result[0], keyed, charge
         )
-        return await self._record(recorded, run)
+        return await self._record(recorded, self._with_events(replace_hook), row, until_ms, version)
 
     async def delete_hooks(
         self, job_id: str, entries: Sequence[AuditEntry] = (), version: int | None = None
@@ -167,10 +164,6 @@ class SqlHooks(SqlBase):
 
         FailedPrecondition: the job is not at this version.
         """
-
-        async def run(db: Any, events: TransactionEvents) -> bool:
-            return await delete_hooks(self._driver.session(db), events, job_id, version)
-
-        return await self._record(Recorded(entries), run)
+        return await self._record(Recorded(entries), self._with_events(delete_hooks), job_id, version)
 
     prune_hooks = writes(prune)

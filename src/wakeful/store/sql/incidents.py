@@ -42,6 +42,7 @@ from wakeful.store.internal_jobs import (
     WORKSPACE_CHANNEL,
 )
 from wakeful.store.sql.base import Recorded, SqlBase, reads, writes
+from wakeful.store.sql.conditions import Conditions
 from wakeful.store.sql.driver import SqlSession
 from wakeful.values.ids import is_id, new_id
 
@@ -150,28 +151,14 @@ def list_statement(only: IncidentFilter) -> tuple[str, list[object]]:
 
     That is job_incidents_of_job, job_incidents_of_agent, job_incidents_open or job_incidents_of_workspace.
     """
-    args: list[object] = [only.workspace]
-    where = ["i.workspace = $1"]
-
-    def add(condition: str, value: object) -> None:
-        args.append(value)
-        where.append(condition.format(f"${len(args)}"))
-
-    if only.agent is not None:
-        add("i.agent = {}", only.agent)
-    if only.job is not None:
-        add("i.job_id = {}" if is_id(only.job) else "i.job_name = {}", only.job)
-    if only.before is not None:
-        add("i.id < {}", only.before)
+    found = Conditions()
+    found.compare("i.workspace", "=", only.workspace)
     if only.states:
         if {"recovered", "closed"}.isdisjoint(only.states):
-            where.append("i.closed_at IS NULL")
-        where.append("(" + " OR ".join(f"({_IN_STATE[state]})" for state in only.states) + ")")
-    args.append(only.limit)
-    return (
-        f"SELECT {_COLUMNS} FROM job_incidents i WHERE {' AND '.join(where)} "
-        f"ORDER BY i.id DESC LIMIT ${len(args)}"
-    ), args
+            found.add("i.closed_at IS NULL")
+        found.add("(" + " OR ".join(f"({_IN_STATE[state]})" for state in only.states) + ")")
+    where, end = found.of_jobs("i", only.agent, only.job, only.before, only.limit)
+    return f"SELECT {_COLUMNS} FROM job_incidents i WHERE {where} {end}", found.args
 
 
 _incident: Final = reader(Incident)
@@ -336,12 +323,9 @@ class SqlIncidents(SqlBase):
         The change is published as `incident.acknowledged`. Returns None if there is no such incident.
         """
 
-        async def run(db: Any, events: TransactionEvents) -> tuple[Incident | None, bool]:
-            session = self._driver.session(db)
-            return await acknowledge(session, events, workspace, incident_id, change)
-
         recorded: Recorded[tuple[Incident | None, bool]] = Recorded(entries, was_written)
-        incident, _ = await self._record(recorded, run)
+        write = self._with_events(acknowledge)
+        incident, _ = await self._record(recorded, write, workspace, incident_id, change)
         return incident
 
     async def notify_incidents(

@@ -31,6 +31,7 @@ from wakeful.store.rows import JobRow
 from wakeful.store.sql import erasure, jobs
 from wakeful.store.sql.accounts import add_agent
 from wakeful.store.sql.base import Recorded, SqlBase, publishes, reads, reads_now, writes
+from wakeful.store.sql.conditions import Conditions
 from wakeful.store.sql.driver import Row, SqlSession, Texts
 from wakeful.values.json_value import Json
 
@@ -321,16 +322,15 @@ def instance_view(row: Row) -> InstanceView:
 
 def list_statement(only: InstanceFilter, now_ms: int) -> tuple[Texts, list[object]]:
     """Return the statement that lists instances, and its arguments. instances_name: a range, in its order."""
-    where, args = ["i.workspace = $2"], [now_ms, only.workspace, only.limit]
-    for column, value in (("agent", only.agent), ("status", only.status)):
-        if value is not None:
-            args.append(value)
-            where.append(f"i.{column} = ${len(args)}")
+    found = Conditions(now_ms)
+    found.compare("i.workspace", "=", only.workspace)
+    found.compare("i.agent", "=", only.agent)
+    found.compare("i.status", "=", only.status)
     if only.after is not None:
-        args.extend(only.after)
-        where.append(f"(i.agent, i.name) > (${len(args) - 1}, ${len(args)})")
-    rest = f"FROM instances i WHERE {' AND '.join(where)} ORDER BY i.agent, i.name LIMIT $3"
-    return Texts(*(f"SELECT {columns} {rest}" for columns in _VIEW_COLUMNS)), args
+        agent, name = map(found.mark, only.after)
+        found.add(f"(i.agent, i.name) > ({agent}, {name})")
+    rest = f"WHERE {found.text()} ORDER BY i.agent, i.name LIMIT {found.mark(only.limit)}"
+    return Texts(*(f"SELECT {columns} FROM instances i {rest}" for columns in _VIEW_COLUMNS)), found.args
 
 
 async def read_instance(

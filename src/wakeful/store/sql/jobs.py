@@ -19,6 +19,7 @@ from wakeful.signal.event_catalog import JOB_PREFIX
 from wakeful.store.columns import reader, select_list
 from wakeful.store.internal_jobs import IN_SQL
 from wakeful.store.rows import JobFilter, JobRow, JobWithRuns
+from wakeful.store.sql.conditions import Conditions
 from wakeful.store.sql.driver import SqlSession, Texts
 from wakeful.store.sql.runs import last_runs
 from wakeful.values.ids import is_id
@@ -155,88 +156,57 @@ CREATORS: Final = {
 #: other jobs lie between them.
 FEW: Final = 2_000
 
-Value = str | int
 
-
-class _Conditions:
-    """Conditions and their parameters, numbered from $1."""
-
-    def __init__(self, only: JobFilter) -> None:
-        self.args: list[Value] = []
-        self._texts: list[Texts] = []
-        self.add("j.deleted_at IS NULL")
-        self.add(f"j.workspace = {self.mark(only.workspace)}")
-        for column, value in (("agent", only.agent), ("name", only.name), ("created_by", only.created_by)):
-            if value is not None:
-                self.add(f"j.{column} = {self.mark(value)}")
-        for kind, value in (
-            (_SCHEDULE_KIND, only.schedule_kind),
-            (_TARGET_KIND, only.target_kind),
-        ):
-            if value is not None:
-                mark = self.mark(value)
-                self._texts.append(Texts(f"{kind.sqlite} = {mark}", f"{kind.postgresql} = {mark}"))
-        if not only.include_disabled:
-            self.add("j.enabled")
-        if only.q:
-            self.add(self._found(only.q))
-        if only.state is not None:
-            self.add(STATES[only.state])
-        if only.creator is not None:
-            self.add(CREATORS[only.creator])
-        if not only.internal:
-            self.add(f"j.name NOT IN ({IN_SQL}) AND j.name NOT LIKE '{JOB_PREFIX}%'")
-        for label, value in only.labels:
-            self._add_label(label, value)
-
-    def mark(self, value: Value) -> str:
-        """Return the mark of a new parameter."""
-        self.args.append(value)
-        return f"${len(self.args)}"
-
-    def add(self, condition: str) -> None:
-        """Add a condition."""
-        self._texts.append(Texts(condition, condition))
-
-    @property
-    def sqlite(self) -> str:
-        """The conditions for SQLite, joined."""
-        return " AND ".join(each.sqlite for each in self._texts)
-
-    @property
-    def postgresql(self) -> str:
-        """The conditions for PostgreSQL, joined."""
-        return " AND ".join(each.postgresql for each in self._texts)
-
-    def _found(self, q: str) -> str:
-        """Return that `agent/name` has this text. To put the two together would cost more than the search."""
-        agent, slash, name = q.rpartition("/")
-        if not slash:
-            mark = self.mark(q)
-            return f"(strpos(j.name, {mark}) > 0 OR strpos(j.agent, {mark}) > 0)"
-        ends = (
-            f"substr(j.agent, length(j.agent) - {len(agent) - 1}) = {self.mark(agent)}" if agent else "true"
-        )
-        starts = f"substr(j.name, 1, {len(name)}) = {self.mark(name)}" if name else "true"
-        return f"{ends} AND {starts}"
-
-    def _add_label(self, label: str, value: str | None) -> None:
+def _conditions(only: JobFilter) -> Conditions:
+    """Return the conditions of a filter."""
+    found = Conditions()
+    found.add("j.deleted_at IS NULL")
+    found.compare("j.workspace", "=", only.workspace)
+    for column, value in (("agent", only.agent), ("name", only.name), ("created_by", only.created_by)):
+        found.compare(f"j.{column}", "=", value)
+    for kind, value in ((_SCHEDULE_KIND, only.schedule_kind), (_TARGET_KIND, only.target_kind)):
+        if value is not None:
+            mark = found.mark(value)
+            found.add(Texts(f"{kind.sqlite} = {mark}", f"{kind.postgresql} = {mark}"))
+    if not only.include_disabled:
+        found.add("j.enabled")
+    if only.q:
+        found.add(_has_text(found, only.q))
+    if only.state is not None:
+        found.add(STATES[only.state])
+    if only.creator is not None:
+        found.add(CREATORS[only.creator])
+    if not only.internal:
+        found.add(f"j.name NOT IN ({IN_SQL}) AND j.name NOT LIKE '{JOB_PREFIX}%'")
+    for label, value in only.labels:
         if not is_storable(label) or not is_storable(value or ""):
-            self.add("false")
-            return
-        name = self.mark(label)
-        matches = "IS NOT NULL" if value is None else f"= {self.mark(value)}"
-        self._texts.append(Texts(*(text.format(name=name, value=matches) for text in _HAS_LABEL)))
+            found.add("false")
+            continue
+        name = found.mark(label)
+        matches = "IS NOT NULL" if value is None else f"= {found.mark(value)}"
+        found.add(Texts(*(text.format(name=name, value=matches) for text in _HAS_LABEL)))
+    return found
 
 
-def list_jobs(only: JobFilter, few: bool = False) -> tuple[Texts, list[Value]]:
+def _has_text(found: Conditions, q: str) -> str:
+    """Return that `agent/name` has this text. To put the two together would cost more than the search."""
+    agent, slash, name = q.rpartition("/")
+    if not slash:
+        mark = found.mark(q)
+        return f"(strpos(j.name, {mark}) > 0 OR strpos(j.agent, {mark}) > 0)"
+    ends = f"substr(j.agent, length(j.agent) - {len(agent) - 1}) = {found.mark(agent)}" if agent else "true"
+    starts = f"substr(j.name, 1, {len(name)}) = {found.mark(name)}" if name else "true"
+    return f"{ends} AND {starts}"
+
+
+def list_jobs(only: JobFilter, few: bool = False) -> tuple[Texts, list[object]]:
     """Return the statement and the parameters that list these jobs.
 
     By name: a range of jobs_list, or of jobs_failing_by_name, in its order. By the next tick: jobs_wake or
     cursors_wake in its order or, if the filter finds `few`, those of jobs_list. A row of the table is read
     whole only if it is returned.
     """
-    found = _Conditions(only)
+    found = _conditions(only)
     if only.order == "name":
         if only.after is not None:
             agent, name = map(found.mark, only.after)
@@ -245,10 +215,10 @@ def list_jobs(only: JobFilter, few: bool = False) -> tuple[Texts, list[Value]]:
         if only.offset:
             part += f" OFFSET {found.mark(only.offset)}"
         picked = f"""
-            SELECT j.id, j.agent, j.name FROM jobs j WHERE {found.postgresql}
+            SELECT j.id, j.agent, j.name FROM jobs j WHERE {found.text()}
             ORDER BY j.agent, j.name {part}"""
         return Texts(
-            _read_picked(_index(only), found.sqlite, "j.agent, j.name", part),
+            _read_picked(_index(only), found.sqlite(), "j.agent, j.name", part),
             f"{_read_of(picked)} ORDER BY k.agent, k.name",
         ), found.args
     lite = "j.next_at IS NOT NULL AND j.wake_at IS NOT NULL"
@@ -263,17 +233,17 @@ def list_jobs(only: JobFilter, few: bool = False) -> tuple[Texts, list[Value]]:
     ticks = f"SELECT c.job_id AS id, c.wake_at FROM cursors c WHERE {great}"
     if few:
         picked = f"""
-            WITH m AS MATERIALIZED (SELECT j.id FROM jobs j WHERE {found.postgresql})
+            WITH m AS MATERIALIZED (SELECT j.id FROM jobs j WHERE {found.text()})
             SELECT t.id, t.wake_at FROM m JOIN ({ticks}) t ON t.id = m.id
             ORDER BY t.wake_at, t.id {limit}"""
     else:  # OFFSET 0: the ticks are sorted before their jobs are read, each by the primary key
         picked = f"""
             SELECT t.id, t.wake_at FROM ({ticks} ORDER BY c.wake_at, c.job_id OFFSET 0) t
             CROSS JOIN LATERAL (SELECT * FROM jobs WHERE jobs.id = t.id OFFSET 0) j
-            WHERE {found.postgresql} ORDER BY t.wake_at, t.id {limit}"""
+            WHERE {found.text()} ORDER BY t.wake_at, t.id {limit}"""
     index = _index(only) if few else "jobs_wake"
     return Texts(
-        _read_picked(index, f"{found.sqlite} AND {lite}", "j.wake_at, j.rowid", limit),
+        _read_picked(index, f"{found.sqlite()} AND {lite}", "j.wake_at, j.rowid", limit),
         f"{_read_of(picked)} ORDER BY k.wake_at, k.id",
     ), found.args
 
@@ -298,12 +268,12 @@ def _read_of(picked: str) -> str:
         JOIN jobs j ON j.id = k.id JOIN cursors c ON c.job_id = k.id"""
 
 
-def count_statement(only: JobFilter, most: int) -> tuple[Texts, list[Value]]:
+def count_statement(only: JobFilter, most: int) -> tuple[Texts, list[object]]:
     """Return the statement that counts these jobs, up to `most`. jobs_list, or jobs_failing_by_name."""
-    found = _Conditions(only)
+    found = _conditions(only)
     limit = found.mark(most)
-    lite = f"SELECT 1 FROM jobs j INDEXED BY {_index(only)} WHERE {found.sqlite} LIMIT {limit}"
-    great = f"SELECT FROM jobs j WHERE {found.postgresql} LIMIT {limit}"
+    lite = f"SELECT 1 FROM jobs j INDEXED BY {_index(only)} WHERE {found.sqlite()} LIMIT {limit}"
+    great = f"SELECT FROM jobs j WHERE {found.text()} LIMIT {limit}"
     return Texts(f"SELECT count(*) FROM ({lite}) k", f"SELECT count(*) FROM ({great}) k"), found.args
 
 

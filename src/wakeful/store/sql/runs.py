@@ -12,6 +12,7 @@ from wakeful.run.dead_letter_groups import DeadLetterRow
 from wakeful.run.run import VERIFYING_STATE
 from wakeful.store.columns import reader, select_list
 from wakeful.store.rows import VERIFYING, AttemptView, DeadLetter, ReportedRun, RunFilter, RunView
+from wakeful.store.sql.conditions import Conditions
 from wakeful.store.sql.driver import Row, SqlSession, Texts
 from wakeful.store.stats import ERROR_READ, DeadLetterFilter
 from wakeful.values.ids import is_id
@@ -90,45 +91,18 @@ _UNSUCCESSFUL: Final = frozenset({"failed", "cancelled", "skipped", "missed"})
 _FIRST: Final = "00000000-0000-0000-0000-000000000000"
 _LAST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
-Value = str | int
+
+def _are_among(found: Conditions, states: Sequence[str]) -> None:
+    """Add that a run is in one of these states, or is verified; none does not filter."""
+    stored = [state for state in states if state != VERIFYING_STATE]
+    either = [f"r.state IN ({', '.join(map(found.mark, stored))})"] if stored else []
+    if len(stored) < len(states):
+        either.append(f"({IS_VERIFIED})")
+    if either:
+        found.add(f"({' OR '.join(either)})" if len(either) > 1 else either[0])
 
 
-class _Conditions:
-    """Conditions on runs `r`, and their parameters."""
-
-    def __init__(self, workspace: str) -> None:
-        self.args: list[Value] = [workspace]
-        self._texts: list[str] = []
-
-    def mark(self, value: Value) -> str:
-        """Return the mark of a new parameter."""
-        self.args.append(value)
-        return f"${len(self.args)}"
-
-    def add(self, condition: str) -> None:
-        """Add a condition."""
-        self._texts.append(condition)
-
-    def compare(self, column: str, operator: str, value: Value | None) -> None:
-        """Add a comparison with a value; None does not filter."""
-        if value is not None:
-            self._texts.append(f"r.{column} {operator} {self.mark(value)}")
-
-    def among(self, states: Sequence[str]) -> None:
-        """Add that a run is in one of these states, or is verified; none does not filter."""
-        stored = [state for state in states if state != VERIFYING_STATE]
-        either = [f"r.state IN ({', '.join(map(self.mark, stored))})"] if stored else []
-        if len(stored) < len(states):
-            either.append(f"({IS_VERIFIED})")
-        if either:
-            self._texts.append(f"({' OR '.join(either)})" if len(either) > 1 else either[0])
-
-    def text(self, *more: str) -> str:
-        """Return the conditions, joined, with more of them."""
-        return " AND ".join([*self._texts, *more])
-
-
-def list_runs(only: RunFilter) -> tuple[Texts, list[Value]]:
+def list_runs(only: RunFilter) -> tuple[Texts, list[object]]:
     """Return the statement that lists these runs, and its parameters.
 
     Newest first from the narrowest index there is: runs_of_job, runs_of_instance, runs_dead,
@@ -141,15 +115,15 @@ def list_runs(only: RunFilter) -> tuple[Texts, list[Value]]:
     verified = only.to_confirm or set(only.states) == {VERIFYING_STATE}
     if only.dead and of_owner and not verified:
         return _list_dead_runs(only)
-    found = _Conditions(only.workspace)
+    found = Conditions(only.workspace)
     found.add("r.workspace = $1")
-    found.compare("agent", "=", only.agent)
-    found.compare("job_id", "=", only.job_id)
-    found.compare("instance_id", "=", only.instance_id)
-    found.compare("trigger", "=", only.trigger)
-    found.compare("id", "<", only.before)
-    found.compare("id", ">=", only.since)
-    found.among(only.states)
+    found.compare("r.agent", "=", only.agent)
+    found.compare("r.job_id", "=", only.job_id)
+    found.compare("r.instance_id", "=", only.instance_id)
+    found.compare("r.trigger", "=", only.trigger)
+    found.compare("r.id", "<", only.before)
+    found.compare("r.id", ">=", only.since)
+    _are_among(found, only.states)
     if only.dead:
         found.add("r.dead")
     unsuccessful = bool(only.states) and _UNSUCCESSFUL.issuperset(only.states) and not only.dead
@@ -180,7 +154,7 @@ def list_runs(only: RunFilter) -> tuple[Texts, list[Value]]:
         end += f" OFFSET {found.mark(only.offset)}"
     joined = "JOIN live_runs l ON l.run_id = r.id" if live else ""
     return Texts(
-        sqlite=f"{_RUN} FROM runs r {index} WHERE {found.text(*lite)} {end}",
+        sqlite=f"{_RUN} FROM runs r {index} WHERE {found.sqlite(*lite)} {end}",
         postgresql=f"{_RUN} FROM runs r {joined} WHERE {found.text(*great)} {end}",
     ), found.args
 
@@ -189,13 +163,13 @@ def list_runs(only: RunFilter) -> tuple[Texts, list[Value]]:
 LAST_RUNS: Final = list_runs(RunFilter("", "", ""))[0]
 
 
-def _list_dead_runs(only: RunFilter) -> tuple[Texts, list[Value]]:
+def _list_dead_runs(only: RunFilter) -> tuple[Texts, list[object]]:
     """Return the statement for dead letters. runs_dead or runs_dead_of_agent: a range of it, backwards."""
     found, owner, index = _dead(only.workspace, only.agent)
     found.add(_comparison(owner, ">=", found.mark(only.since or _FIRST)))
     found.add(_comparison(owner, "<", found.mark(only.before or _LAST)))
-    found.compare("trigger", "=", only.trigger)
-    found.among(only.states)
+    found.compare("r.trigger", "=", only.trigger)
+    _are_among(found, only.states)
     text = (
         f"{_RUN} FROM runs r {index} WHERE {found.text()} "
         f"ORDER BY {_order(owner, 'DESC')} LIMIT {found.mark(only.limit)}"
@@ -203,7 +177,7 @@ def _list_dead_runs(only: RunFilter) -> tuple[Texts, list[Value]]:
     return Texts(text, text), found.args
 
 
-def list_dead_letters(only: DeadLetterFilter) -> tuple[str, list[Value]]:
+def list_dead_letters(only: DeadLetterFilter) -> tuple[str, list[object]]:
     """Return the statement that reads dead letters, and its parameters.
 
     runs_dead or runs_dead_of_agent: a range of it, in its order or backwards.
@@ -228,9 +202,9 @@ def list_dead_letters(only: DeadLetterFilter) -> tuple[str, list[Value]]:
 # that order, fits only the index of dead letters.
 
 
-def _dead(workspace: str, agent: str | None) -> tuple[_Conditions, tuple[str, ...], str]:
+def _dead(workspace: str, agent: str | None) -> tuple[Conditions, tuple[str, ...], str]:
     """Return the condition of dead letters, the columns of their owner, and the hint of their index."""
-    found = _Conditions(workspace)
+    found = Conditions(workspace)
     found.add("r.dead")
     if agent is None:
         return found, ("workspace",), "/*+ INDEXED BY runs_dead */"

@@ -7,7 +7,7 @@ rolled back in the transaction that changes its job (`Store.change_job`). It out
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from wakeful.errors import NotFound
 from wakeful.evolution.rules import RunSummary
@@ -17,6 +17,7 @@ from wakeful.store.changelog import TransactionEvents
 from wakeful.store.columns import column_name, insert, select_list
 from wakeful.store.rows import JobRow
 from wakeful.store.sql.base import Recorded, SqlBase, publishes, reads, writes
+from wakeful.store.sql.conditions import Conditions
 from wakeful.store.sql.driver import SqlSession, Texts
 from wakeful.values.duration import DAY, WEEK
 from wakeful.values.ids import first_id, is_id
@@ -72,27 +73,13 @@ def list_statement(only: SuggestionFilter) -> tuple[str, list[object]]:
 
     That is suggestions_of_job, suggestions_of_agent, suggestions_waiting or suggestions_of_workspace.
     """
-    args: list[object] = [only.workspace]
-    where = ["s.workspace = $1"]
-
-    def add(condition: str, value: object) -> None:
-        args.append(value)
-        where.append(condition.format(f"${len(args)}"))
-
-    if only.agent is not None:
-        add("s.agent = {}", only.agent)
-    if only.job is not None:
-        add("s.job_id = {}" if is_id(only.job) else "s.job_name = {}", only.job)
-    if only.before is not None:
-        add("s.id < {}", only.before)
+    found = Conditions()
+    found.compare("s.workspace", "=", only.workspace)
     if only.statuses:
         named = ", ".join(f"'{status}'" for status in only.statuses)
-        where.append(f"s.status = {named}" if len(only.statuses) == 1 else f"s.status IN ({named})")
-    args.append(only.limit)
-    return (
-        f"SELECT {_COLUMNS} FROM suggestions s WHERE {' AND '.join(where)} "
-        f"ORDER BY s.id DESC LIMIT ${len(args)}"
-    ), args
+        found.add(f"s.status = {named}" if len(only.statuses) == 1 else f"s.status IN ({named})")
+    where, end = found.of_jobs("s", only.agent, only.job, only.before, only.limit)
+    return f"SELECT {_COLUMNS} FROM suggestions s WHERE {where} {end}", found.args
 
 
 async def suggestion(session: SqlSession, workspace: str, suggestion_id: str) -> Suggestion | None:
@@ -130,6 +117,7 @@ async def write(session: SqlSession, events: TransactionEvents, changed: Sequenc
 
 async def change_one(
     session: SqlSession,
+    events: TransactionEvents,
     workspace: str,
     suggestion_id: str,
     decide: Callable[[Suggestion], Suggestion | None],
@@ -142,6 +130,7 @@ async def change_one(
     if new is None:
         return old, False
     await session.execute(CHANGE, new.id, *new[_FIRST:])
+    events.record_suggestions([new.id])
     return new, True
 
 
@@ -313,15 +302,8 @@ class SqlSuggestions(SqlBase):
         Returns None if there is no such suggestion.
         """
         recorded: Recorded[tuple[Suggestion | None, bool]] = Recorded(entries, was_written)
-
-        async def run(db: Any, events: TransactionEvents) -> tuple[Suggestion | None, bool]:
-            session = self._driver.session(db)
-            found, changed = await change_one(session, workspace, suggestion_id, change)
-            if changed:
-                events.record_suggestions([suggestion_id])
-            return found, changed
-
-        found, _ = await self._record(recorded, run)
+        write = self._with_events(change_one)
+        found, _ = await self._record(recorded, write, workspace, suggestion_id, change)
         return found
 
     async def run_summaries(
