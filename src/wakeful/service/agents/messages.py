@@ -305,7 +305,7 @@ class WakeService:
     ) -> RunView:
         """Create a pending run of the agent with this payload."""
         await self._accounts.authorize(principal, "wake", workspace, agent)
-        view = await run_as_it_is(None, lambda: self._wake(principal, workspace, agent, payload, keyed))
+        view = await run_as_it_is(self._wake)(principal, workspace, agent, payload, keyed)
         self._telemetry.record_trigger(view)
         return view
 

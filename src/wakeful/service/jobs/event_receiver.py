@@ -118,6 +118,7 @@ class EventDeliveries:
             return False
         chain = 0 if before is None else before + 1
 
+        @run_as_it_is
         async def start() -> RunView:
             row, job = await self._job(source)
             run = event_run(wanted["server"], job, self._store.clock.now_ms(), text, chain)
@@ -128,7 +129,7 @@ class EventDeliveries:
             return await self._store.add_event_run(source.id, event.cursor, run, judge, keyed, row.version)
 
         try:
-            run = await run_as_it_is(None, start)
+            run = await start()
         except AlreadyPerformed:
             await self._skip(source, event)
             return False

@@ -188,6 +188,7 @@ class JobHooks:
 
         job: JobRow | None = caller.job
 
+        @run_as_it_is
         async def start() -> RunView:
             nonlocal job
             if job is None:
@@ -199,7 +200,7 @@ class JobHooks:
                 raise
 
         try:
-            run = await run_as_it_is(None, start)
+            run = await start()
         except WakefulError as error:
             log.info("hook.refused", **caller.job.log_fields, hook=caller.row.id, reason=error.code)
             raise

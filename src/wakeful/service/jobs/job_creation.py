@@ -188,6 +188,7 @@ class JobCreator(JobEditor):
 
         return await self._accounts.with_context(workspace, check_slug(agent, "agent"), create)
 
+    @look_again
     async def upsert(
         self,
         principal: Principal,
@@ -203,21 +204,6 @@ class JobCreator(JobEditor):
         The same document again changes nothing: not the pause, the secret, the anchor or the next tick. With
         `dry_run`, all checks but the quotas are made and nothing is changed.
         """
-
-        async def upsert() -> SaveResult:
-            return await self._upsert(principal, workspace, agent, document, version, dry_run)
-
-        return await look_again(upsert)
-
-    async def _upsert(
-        self,
-        principal: Principal,
-        workspace: str,
-        agent: str,
-        document: Mapping[str, object],
-        version: int | None,
-        dry_run: bool,
-    ) -> SaveResult:
         await self._accounts.authorize(principal, "job.write", workspace, agent)
         name = document.get("name")
         check_not_internal(principal, str(name))

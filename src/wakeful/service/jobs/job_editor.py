@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from functools import partial, wraps
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from wakeful.document import patch_definition
 from wakeful.engine.calendar_loader import compute_ticks, excludes_something, has_calendar, load
@@ -60,6 +60,7 @@ from wakeful.values.bounded_cache import bypass
 from wakeful.values.clock import Clock
 from wakeful.values.json_value import Json, compact
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 #: How often a job is looked up again that was deleted or renamed while a change of it was prepared.
@@ -91,6 +92,38 @@ class JobGone(NotFound):
     """The job was deleted or renamed while a change of it was prepared."""
 
 
+def look_again(change: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Do a change again if its job was deleted or renamed meanwhile: another job may have the name now."""
+
+    @wraps(change)
+    async def repeat(*args: P.args, **kwargs: P.kwargs) -> T:
+        for _ in range(_TRIES):
+            with contextlib.suppress(JobGone):
+                return await change(*args, **kwargs)
+        return await change(*args, **kwargs)
+
+    return repeat
+
+
+def run_as_it_is(start: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Start runs of a job again if it was changed meanwhile: they wait where its target says.
+
+    If the caller expects a `version`, a change is an error.
+    """
+
+    @wraps(start)
+    async def repeat(*args: P.args, **kwargs: P.kwargs) -> T:
+        for _ in range(_TRIES):
+            try:
+                return await start(*args, **kwargs)
+            except StaleJob:
+                if kwargs.get("version") is not None:
+                    raise
+        return await start(*args, **kwargs)
+
+    return repeat
+
+
 class SuggestionEdit(NamedTuple):
     """The suggestion that an edit applies or rolls back, and its audit entry."""
 
@@ -115,6 +148,7 @@ class JobEditor:
     def _clock(self) -> Clock:
         return self._store.clock
 
+    @look_again
     async def update(
         self,
         principal: Principal,
@@ -130,22 +164,6 @@ class JobEditor:
 
         `suggestion` is the suggestion that the patch comes from: it is written in the same transaction.
         """
-
-        async def update() -> SaveResult:
-            return await self._update(principal, workspace, agent, name, patch, version, suggestion)
-
-        return await look_again(update)
-
-    async def _update(
-        self,
-        principal: Principal,
-        workspace: str,
-        agent: str,
-        name: str,
-        patch: Mapping[str, object],
-        version: int | None,
-        suggestion: SuggestionEdit | None,
-    ) -> SaveResult:
         row = await self.find_row(principal, "job.write", workspace, agent, name)
         call = await self._origins.call(principal, workspace, agent)
         now_ms = self._clock.now_ms()
@@ -171,14 +189,11 @@ class JobEditor:
         A running run continues, waiting runs are cancelled, and its runs stay readable. Jobs that come after
         it do not fire any more: the warnings name them.
         """
-
-        async def delete() -> str:
-            return await self._delete(principal, workspace, agent, name, version)
-
-        deleted = await look_again(delete)
+        deleted = await self._delete(principal, workspace, agent, name, version)
         followers = await self._store.followers(workspace, agent, deleted, MOST_FOLLOWERS)
         return tuple(no_upstream(follower, deleted) for follower in followers)
 
+    @look_again
     async def _delete(
         self, principal: Principal, workspace: str, agent: str, name: str, version: int | None
     ) -> str:
@@ -369,6 +384,7 @@ class JobEditor:
         saved = saved._replace(warnings=told)
         return saved._replace(secret=None) if dry_run else saved
 
+    @look_again
     async def change_row(
         self,
         principal: Principal,
@@ -383,27 +399,6 @@ class JobEditor:
         keyed: Keyed[JobRow | None] | None = None,
     ) -> JobRow:
         """Write what `change` decides for the job, at the version that is expected."""
-
-        async def attempt() -> JobRow:
-            return await self._change_row(
-                principal, action, workspace, agent, name, change, version, inherited, details, keyed
-            )
-
-        return await look_again(attempt)
-
-    async def _change_row(
-        self,
-        principal: Principal,
-        action: str,
-        workspace: str,
-        agent: str,
-        name: str,
-        change: Callable[[JobRow], JobChange | None],
-        version: int | None,
-        inherited: Inherited | None,
-        details: str,
-        keyed: Keyed[JobRow | None] | None,
-    ) -> JobRow:
         found = await self.find_row(principal, "job.write", workspace, agent, name)
         call = await self._origins.call(principal, workspace, agent)
         context = await self._accounts.context(workspace, agent) if call else None
@@ -454,28 +449,6 @@ class JobEditor:
         await load([row.timing], self._clock.now_ms())
         await self._accounts.names.load((row.created_by,))
         return row
-
-
-async def look_again(change: Callable[[], Awaitable[T]]) -> T:
-    """Do a change again if its job was deleted or renamed meanwhile: another job may have the name now."""
-    for _ in range(_TRIES):
-        with contextlib.suppress(JobGone):
-            return await change()
-    return await change()
-
-
-async def run_as_it_is(version: int | None, start: Callable[[], Awaitable[T]]) -> T:
-    """Start runs of a job again if it was changed meanwhile: they wait where its target says.
-
-    `version` is the one that the caller expects. Then a change is an error.
-    """
-    for _ in range(_TRIES):
-        try:
-            return await start()
-        except StaleJob:
-            if version is not None:
-                raise
-    return await start()
 
 
 def check_name(job: JobRow, name: str) -> None:

@@ -212,6 +212,7 @@ class JobRevisions:
         await self._names.load(revision.by for revision in found)
         return found
 
+    @look_again
     async def restore(
         self,
         principal: Principal,
@@ -227,15 +228,6 @@ class JobRevisions:
         Its pause and its secret stay. With `version`, only if the job is still at that version.
         FailedPrecondition: the fields had credentials, which are not kept.
         """
-
-        async def restore() -> SaveResult:
-            return await self._restore(principal, workspace, agent, name, revision, version)
-
-        return await look_again(restore)
-
-    async def _restore(
-        self, principal: Principal, workspace: str, agent: str, name: str, revision: int, version: int | None
-    ) -> SaveResult:
         job = job_from_row(await self._editor.find_row(principal, "job.write", workspace, agent, name))
         found = build_revisions(job, await self._store.revisions(job.id))
         wanted = next((each for each in found if each.version == revision), None)

@@ -11,7 +11,6 @@ from weakref import WeakValueDictionary
 from wakeful.engine.calendar_loader import off_loop
 from wakeful.errors import NotFound
 from wakeful.job.job import StaleJob
-from wakeful.job.policy import Overlap
 from wakeful.job.start_rules import BudgetBlock, BudgetOwner
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.agent_policy import (
@@ -83,12 +82,6 @@ class JobTriggers(JobEditor):
         for that. A forced run skips the precheck, unless an agent's key starts it. ResourceExhausted: a
         budget is used up, or an agent's key runs an admin's job too often.
         """
-
-        async def start() -> RunView | None:
-            return await self._trigger(
-                principal, workspace, agent, name, mode, payload, overlap, version, due_ms, keyed
-            )
-
         view = None
         known = self._known.get((workspace, agent, name))
         plain = mode == "force" and overlap is None and version is None and keyed is None
@@ -96,12 +89,15 @@ class JobTriggers(JobEditor):
             # Written only if it is still at this version, and nothing else has to be read.
             with contextlib.suppress(StaleJob, NotFound, CapReached):
                 view = await self._trigger(
-                    principal, workspace, agent, name, mode, payload, None, None, due_ms, None, known
+                    principal, workspace, agent, name, payload=payload, due_ms=due_ms, known=known
                 )
             if view is None:
                 self._known.drop((workspace, agent, name))
         if view is None:
-            view = await run_as_it_is(version, start)
+            view = await run_as_it_is(self._trigger)(
+                principal, workspace, agent, name, mode=mode, payload=payload, overlap=overlap,
+                version=version, due_ms=due_ms, keyed=keyed,
+            )  # fmt: skip
         if view is not None:
             self._telemetry.record_trigger(view)
         return view
@@ -112,12 +108,13 @@ class JobTriggers(JobEditor):
         workspace: str,
         agent: str,
         name: str,
-        mode: object,
+        *,
+        mode: object = "force",
         payload: object,
-        overlap: object,
-        version: int | None,
+        overlap: object = None,
+        version: int | None = None,
         due_ms: int | None,
-        keyed: Keyed[RunView | None] | None,
+        keyed: Keyed[RunView | None] | None = None,
         known: JobRow | None = None,
     ) -> RunView | None:
         """Trigger a job; `known` is the job as it was read before. CapReached: read it and its budgets."""
@@ -179,6 +176,7 @@ class JobTriggers(JobEditor):
                 self._known.put((workspace, agent, name), row, 1_000 + sum(map(text_size, _texts(row))))
             return view
 
+    @run_as_it_is
     async def backfill(
         self,
         principal: Principal,
@@ -198,24 +196,6 @@ class JobTriggers(JobEditor):
         overlap as the job's policy says, or with `overlap` as `queue` or `allow` says.
         """
         policy = read_backfill_overlap(overlap)
-
-        async def begin() -> int:
-            return await self._backfill(principal, workspace, agent, name, start, end, policy, version, keyed)
-
-        return await run_as_it_is(version, begin)
-
-    async def _backfill(
-        self,
-        principal: Principal,
-        workspace: str,
-        agent: str,
-        name: str,
-        start: object,
-        end: object,
-        overlap: Overlap | None,
-        version: int | None,
-        keyed: Keyed[int] | None,
-    ) -> int:
         row = await self.find_row(principal, "run", workspace, agent, name)
         check_change(principal, row)
         check_version(row, version)
@@ -226,7 +206,7 @@ class JobTriggers(JobEditor):
             call.check_approved(job)
         start_ms, end_ms = read_instant("start", start, job), read_instant("end", end, job)
         now_ms = self._clock.now_ms()
-        runs = await off_loop(partial(backfill_runs, principal, job, start_ms, end_ms, now_ms, overlap))
+        runs = await off_loop(partial(backfill_runs, principal, job, start_ms, end_ms, now_ms, policy))
         if call is not None:
             runs = call.triggered(runs)
         await self._budgets.check(BudgetOwner(workspace, agent, job.id), job.name)
