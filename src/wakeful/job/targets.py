@@ -3,99 +3,102 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar, Literal
 
 from wakeful.job.job import Continuity
-from wakeful.values.json_value import Json
+from wakeful.values.json_value import Json, camel
 
 
 @dataclass(frozen=True, slots=True)
-class Webhook:
+class _Target:
+    """A kind of target, and its fields by their names in Python."""
+
+    _kind: ClassVar[str]
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the target as it is in a job document, without fields that are empty or at their default."""
+        target: dict[str, Json] = {"kind": self._kind}
+        for field in fields(self):
+            value: Any = getattr(self, field.name)
+            if isinstance(value, Mapping):
+                value = dict(value)
+            elif isinstance(value, Sequence) and not isinstance(value, str):
+                value = list(value)
+            if field.default is MISSING or (value != field.default and value not in ("", [], {})):
+                target[camel(field.name)] = value
+        return target
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook(_Target):
     """A signed POST to a URL.
 
     >>> Webhook("https://example.com/wake").to_json()
     {'kind': 'webhook', 'url': 'https://example.com/wake'}
     """
 
+    _kind = "webhook"
+
     url: str
     headers: Mapping[str, str] | None = None
     #: `callback`: the run stays running until a request completes it
     completion: Literal["callback"] | None = None
 
-    def to_json(self) -> dict[str, Json]:
-        """Return the target as it is in a job document."""
-        target: dict[str, Json] = {"kind": "webhook", "url": self.url}
-        if self.headers:
-            target["headers"] = dict(self.headers)
-        if self.completion:
-            target["completion"] = self.completion
-        return target
-
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class Function(_Target):
     """A Python function that is registered under this name in the process."""
+
+    _kind = "function"
 
     name: str
     #: whether the members of the payload are its arguments; else it takes the run, or nothing
     arguments: bool = False
 
-    def to_json(self) -> dict[str, Json]:
-        """Return the target as it is in a job document."""
-        target: dict[str, Json] = {"kind": "function", "name": self.name}
-        return {**target, "arguments": True} if self.arguments else target
-
 
 @dataclass(frozen=True, slots=True, init=False)
-class Command:
+class Command(_Target):
     """A program that the server runs without a shell; the operator must allow it.
 
     >>> Command("/usr/local/bin/report", "--daily").to_json()
     {'kind': 'command', 'argv': ['/usr/local/bin/report', '--daily']}
     """
 
+    _kind = "command"
+
     argv: tuple[str, ...]
     #: variables that are added to its environment
-    env: Mapping[str, str] | None
+    env: Mapping[str, str] | None = None
     #: its working directory, as an absolute path
-    cwd: str | None
+    cwd: str | None = None
 
     def __init__(self, *argv: str, env: Mapping[str, str] | None = None, cwd: str | None = None) -> None:
         object.__setattr__(self, "argv", argv)
         object.__setattr__(self, "env", env)
         object.__setattr__(self, "cwd", cwd)
 
-    def to_json(self) -> dict[str, Json]:
-        """Return the target as it is in a job document."""
-        target: dict[str, Json] = {"kind": "command", "argv": list(self.argv)}
-        if self.env:
-            target["env"] = dict(self.env)
-        if self.cwd:
-            target["cwd"] = self.cwd
-        return target
-
 
 @dataclass(frozen=True, slots=True)
-class Echo:
+class Echo(_Target):
     """No work: each run succeeds at once, and its output is its message or payload. To try out schedules.
 
     >>> Echo().to_json()
     {'kind': 'echo'}
     """
 
-    def to_json(self) -> dict[str, Json]:
-        """Return the target as it is in a job document."""
-        return {"kind": "echo"}
+    _kind = "echo"
 
 
 @dataclass(frozen=True, slots=True)
-class Chat:
+class Chat(_Target):
     """A turn of a model at an OpenAI-compatible endpoint.
 
     >>> Chat("https://api.openai.com/v1", "gpt-5-mini", key="openai").to_json()
     {'kind': 'chat', 'url': 'https://api.openai.com/v1', 'model': 'gpt-5-mini', 'key': 'openai'}
     """
+
+    _kind = "chat"
 
     #: the base URL of the endpoint
     url: str
@@ -118,30 +121,16 @@ class Chat:
     #: further fields of the request, such as `{"reasoning_effort": "low"}`
     options: Mapping[str, Json] | None = None
 
-    def to_json(self) -> dict[str, Json]:
-        """Return the target as it is in a job document."""
-        fields: dict[str, Json] = {
-            "system": self.system,
-            "key": self.key,
-            "temperature": self.temperature,
-            "maxTokens": self.max_tokens,
-            "contextWindow": self.context_window,
-            "continuity": self.continuity,
-            "maxSteps": self.max_steps,
-            "tools": None if self.tools else False,
-            "options": dict(self.options) if self.options else None,
-        }
-        given = {name: value for name, value in fields.items() if value is not None}
-        return {"kind": "chat", "url": self.url, "model": self.model, **given}
-
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class Queue(_Target):
     """A message in NATS JetStream. A worker takes it and reports the result.
 
     >>> Queue(function="digest").to_json()
     {'kind': 'queue', 'function': 'digest'}
     """
+
+    _kind = "queue"
 
     #: None: the subject of the workspace, which `wakeful worker --nats` reads
     subject: str | None = None
@@ -151,24 +140,16 @@ class Queue:
     stream: str | None = None
     headers: Mapping[str, str] | None = None
 
-    def to_json(self) -> dict[str, Json]:
-        """Return the target as it is in a job document."""
-        fields: dict[str, Json] = {
-            "subject": self.subject,
-            "function": self.function,
-            "stream": self.stream,
-            "headers": dict(self.headers) if self.headers else None,
-        }
-        return {"kind": "queue", **{name: value for name, value in fields.items() if value is not None}}
-
 
 @dataclass(frozen=True, slots=True)
-class CeleryTask:
+class CeleryTask(_Target):
     """A task of the Celery app that the operator has set, or that was given to `Wakeful(celery=…)`.
 
     >>> CeleryTask("app.tasks.add", args=(1, 2), queue="sums").to_json()
     {'kind': 'celery', 'task': 'app.tasks.add', 'args': [1, 2], 'queue': 'sums'}
     """
+
+    _kind = "celery"
 
     #: the name of the task
     task: str
@@ -180,18 +161,6 @@ class CeleryTask:
     options: Mapping[str, Json] | None = None
     #: the name of the app, if processes on the database have different ones
     app: str | None = None
-
-    def to_json(self) -> dict[str, Json]:
-        """Return the target as it is in a job document."""
-        fields: dict[str, Json] = {
-            "args": list(self.args),
-            "kwargs": dict(self.kwargs or {}),
-            "queue": self.queue,
-            "app": self.app,
-            "options": dict(self.options or {}),
-        }
-        given = {name: value for name, value in fields.items() if value}
-        return {"kind": "celery", "task": self.task, **given}
 
 
 Target = Webhook | Function | Command | Chat | Queue | CeleryTask | Echo
