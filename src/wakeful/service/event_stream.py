@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Sequence, Set
 from contextvars import Context
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
 from wakeful.errors import InvalidArgument, Unavailable
@@ -400,36 +400,21 @@ class EventStream:
         await self._accounts.names.load(actors)
         events: list[Event | None] = []
         for row in rows:
-            if row.kind == "job.changed":
-                events += [
-                    _job_event(seq, row, job, job.id not in existing)
-                    for seq, job in enumerate(row.jobs(), row.first)
-                    if seq > after
-                ]
-            elif row.kind.startswith("incident."):
-                events += [
-                    _incident_event(seq, row, incidents.get(incident_id))
-                    for seq, incident_id in enumerate(row.items, row.first)
-                    if seq > after
-                ]
-            elif row.kind == SUGGESTION:
-                events += [
-                    _suggestion_event(seq, row, suggestions.get(suggestion_id))
-                    for seq, suggestion_id in enumerate(row.items, row.first)
-                    if seq > after
-                ]
-            elif row.kind in _WAITING:
-                events += [
-                    _item_event(seq, row, items.get((row.kind, item)))
-                    for seq, item in enumerate(row.items, row.first)
-                    if seq > after
-                ]
-            else:
-                events += [
-                    _run_event(seq, row, runs.get(run_id))
-                    for seq, run_id in enumerate(row.items, row.first)
-                    if seq > after
-                ]
+            changed = row.jobs() if row.kind == "job.changed" else None
+            for number, item in enumerate(row.items):
+                seq = row.first + number
+                if seq <= after:
+                    continue
+                if changed is not None:
+                    events.append(_job_event(seq, row, changed[number], changed[number].id not in existing))
+                elif row.kind.startswith("incident."):
+                    events.append(_event(seq, row, "incident", incidents.get(item)))
+                elif row.kind == SUGGESTION:
+                    events.append(_event(seq, row, "suggestion", suggestions.get(item)))
+                elif row.kind in _WAITING:
+                    events.append(_event(seq, row, "item", items.get((row.kind, item))))
+                else:
+                    events.append(_event(seq, row, "run", runs.get(item)))
         return events
 
 
@@ -454,37 +439,17 @@ def _size(event: Event | None) -> int:
     return _SMALL + text_size(*filter(None, texts))
 
 
-def _run_event(seq: int, row: ChangeRow, run: RunView | None) -> Event | None:
-    if run is None:
-        return None
-    return Event(seq, row.kind, row.at_ms, run.workspace, run.agent, run.job_id, run.job_name, run)
-
-
 def _job_event(seq: int, row: ChangeRow, job: ChangedJob, deleted: bool) -> Event:
     return Event(seq, row.kind, row.at_ms, job.workspace, job.agent, job.id, job.name, deleted=deleted)
 
 
-def _incident_event(seq: int, row: ChangeRow, incident: Incident | None) -> Event | None:
-    if incident is None:
+def _event(
+    seq: int, row: ChangeRow, field: str, about: RunView | Incident | Suggestion | InboxRow | None
+) -> Event | None:
+    """Return the event about a thing; None: it is gone, or was decided meanwhile."""
+    if about is None:
         return None
-    return Event(
-        seq, row.kind, row.at_ms, incident.workspace, incident.agent, incident.job_id, incident.job_name,
-        incident=incident,
-    )  # fmt: skip
-
-
-def _suggestion_event(seq: int, row: ChangeRow, suggestion: Suggestion | None) -> Event | None:
-    if suggestion is None:
-        return None
-    return Event(
-        seq, row.kind, row.at_ms, suggestion.workspace, suggestion.agent, suggestion.job_id,
-        suggestion.job_name, suggestion=suggestion,
-    )  # fmt: skip
-
-
-def _item_event(seq: int, row: ChangeRow, item: InboxRow | None) -> Event | None:
-    if item is None:  # it was decided meanwhile
-        return None
-    return Event(
-        seq, "inbox.item_added", row.at_ms, item.workspace, item.agent, item.job_id, item.job_name, item=item
-    )
+    type_ = "inbox.item_added" if field == "item" else row.kind
+    event = Event(seq, type_, row.at_ms, about.workspace, about.agent, about.job_id, about.job_name)
+    given: Any = {field: about}
+    return event._replace(**given)

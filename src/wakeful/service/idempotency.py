@@ -108,10 +108,6 @@ class IdempotencyService:
         async with self._one_at_a_time(workspace, own_key):
             return await self._perform(principal, workspace, own_key, fingerprint, operation, render, kept_ms)
 
-    def read_reply(self, principal: Principal, stored: StoredResponse) -> Reply:
-        """Return the reply of an earlier request with the same key, which the store has found."""
-        return self._open_reply(principal, stored)
-
     async def perform_claimed(
         self,
         principal: Principal,
@@ -185,7 +181,7 @@ class IdempotencyService:
                 assert reply is not None, "the operation did not use its key"
                 return reply
         check_fingerprint(stored, fingerprint)
-        return self._open_reply(principal, stored)
+        return self.read_reply(principal, stored)
 
     @asynccontextmanager
     async def _one_at_a_time(self, workspace: str, key: str) -> AsyncIterator[None]:
@@ -213,7 +209,8 @@ class IdempotencyService:
             return text
         return _SEALED + b64encode(self._keyring.seal(text.encode())).decode()
 
-    def _open_reply(self, principal: Principal, stored: StoredResponse) -> Reply:
+    def read_reply(self, principal: Principal, stored: StoredResponse) -> Reply:
+        """Return the reply of an earlier request with the same key, which the store has found."""
         if not stored.status:
             # The time since may be negative: the clock was set back.
             is_recent = abs(self._store.clock.now_ms() - stored.created_ms) < ABANDONED_MS

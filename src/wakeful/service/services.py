@@ -46,7 +46,7 @@ from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.agent_policy import AgentTargetPolicy
 from wakeful.service.auth.client_documents import ClientDocuments
 from wakeful.service.auth.connections import ConnectionLimits, OpenUses, Origins
-from wakeful.service.auth.keys import KeyService, Tokens
+from wakeful.service.auth.keys import KeyService
 from wakeful.service.auth.oauth import OAuthService
 from wakeful.service.auth.people import PeopleService
 from wakeful.service.auth.rate_limits import SignInLimits
@@ -82,6 +82,7 @@ from wakeful.values.clock import Clock
 from wakeful.values.duration import HOUR
 
 if TYPE_CHECKING:
+    from wakeful.service.auth.jwt_auth import JwtTokens
     from wakeful.service.auth.openid import OpenIdProvider
 
 #: How many lists of one tenant are read and sent at once.
@@ -384,7 +385,7 @@ def open_id_provider(settings: Settings, clock: Clock) -> OpenIdProvider | None:
     return OpenIdProvider(settings, clock)
 
 
-def tokens(settings: Settings) -> Tokens | None:
+def tokens(settings: Settings) -> JwtTokens | None:
     """Return what verifies signed tokens; None if none are configured."""
     if not settings.jwt_secret and not settings.jwks_url:
         return None

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from wakeful.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
 from wakeful.job.job import check_slug
@@ -36,6 +36,9 @@ from wakeful.values.ids import new_id
 from wakeful.values.json_value import compact
 from wakeful.values.stored_text import UNSTORABLE, is_storable
 
+if TYPE_CHECKING:
+    from wakeful.service.auth.jwt_auth import JwtTokens  # imports PyJWT and its ciphers
+
 PREFIX: Final = "wk_"
 #: The shortest time between two writes of the last use of a key.
 _TOUCH_MS: Final = 60_000
@@ -50,18 +53,10 @@ OPERATOR: Final = Principal(f"setting:{SETTING_PREFIX}ADMIN_KEY", "admin", None)
 log = get_logger("wakeful.service")
 
 
-class Tokens(Protocol):
-    """Verifies signed tokens."""
-
-    async def principal(self, token: str) -> Principal:
-        """Return the principal of a token, or raise Unauthenticated."""
-        ...
-
-
 class KeyService:
     """Authenticates callers; creates, lists and revokes keys."""
 
-    def __init__(self, store: Store, accounts: Accounts, tokens: Tokens | None) -> None:
+    def __init__(self, store: Store, accounts: Accounts, tokens: JwtTokens | None) -> None:
         self._store = store
         self._accounts = accounts
         self._tokens = tokens
@@ -229,11 +224,40 @@ class KeyService:
 
     async def first_key(self) -> str | None:
         """Create the first key of the installation, an admin's for all workspaces; None if a key exists."""
-        return await make_first_key(self._store)
+        if await self._store.keys(None):
+            return None
+        text = PREFIX + secrets.token_urlsafe(32)
+        row = _admin_key(self._store, text, "first", LOCAL)
+
+        def decide(known: Sequence[KeyRow]) -> KeyChange:
+            return KeyChange() if known else KeyChange(row, entries=[_creation_entry(row, LOCAL)])
+
+        return text if await self._store.change_keys(decide) else None
 
     async def apply_admin_key(self, text: str) -> Literal["valid", "revoked"]:
-        """Create the key of `WAKEFUL_ADMIN_KEY` if it is missing and was not revoked."""
-        return await apply_admin_key(self._store, text)
+        """Create the key of `WAKEFUL_ADMIN_KEY` if it is missing, and revoke the keys of earlier settings.
+
+        A revoked key stays revoked: a replica that starts with an old setting changes nothing.
+        """
+        if not API_KEY.fullmatch(text):
+            raise InvalidArgument(f"{SETTING_PREFIX}ADMIN_KEY: write wk_ and 43 letters, digits, - or _")
+        row = _admin_key(self._store, text, f"{SETTING_PREFIX}ADMIN_KEY", OPERATOR)
+
+        def decide(known: Sequence[KeyRow]) -> KeyChange:
+            if any(each.hash == row.hash for each in known):
+                return KeyChange()
+            old = [each for each in known if each.created_by == OPERATOR.actor and each.revoked_ms is None]
+            revoked = [OPERATOR.entry("default", "key.revoke", each.id) for each in old]
+            return KeyChange(row, tuple(each.id for each in old), [_creation_entry(row, OPERATOR), *revoked])
+
+        known = await self._store.key_by_hash(row.hash)
+        if known is None:
+            await self._store.change_keys(decide)
+            known = await self._store.key_by_hash(row.hash)
+        if known is not None and known.revoked_ms is not None:
+            log.warning("key.revoked", setting=f"{SETTING_PREFIX}ADMIN_KEY", key_id=known.id)
+            return "revoked"
+        return "valid"
 
 
 def check_key(row: KeyRow, now_ms: int) -> None:
@@ -292,45 +316,6 @@ def _expiry(value: object, now_ms: int) -> int | None:
     if ms is None or not now_ms < ms <= LATEST_EXPIRY_MS:
         raise InvalidArgument("expiresAt: write an instant in the future, such as '2030-01-01T00:00:00Z'")
     return ms
-
-
-async def make_first_key(store: Store) -> str | None:
-    """Create an admin key for all workspaces and return its text; None if a key exists."""
-    if await store.keys(None):
-        return None
-    text = "wk_" + secrets.token_urlsafe(32)
-    row = _admin_key(store, text, "first", LOCAL)
-
-    def decide(known: Sequence[KeyRow]) -> KeyChange:
-        return KeyChange() if known else KeyChange(row, entries=[_creation_entry(row, LOCAL)])
-
-    return text if await store.change_keys(decide) else None
-
-
-async def apply_admin_key(store: Store, text: str) -> Literal["valid", "revoked"]:
-    """Create the operator's key if it is missing, and revoke the keys of earlier settings.
-
-    A revoked key stays revoked: a replica that starts with an old setting changes nothing.
-    """
-    if not API_KEY.fullmatch(text):
-        raise InvalidArgument(f"{SETTING_PREFIX}ADMIN_KEY: write wk_ and 43 letters, digits, - or _")
-    row = _admin_key(store, text, f"{SETTING_PREFIX}ADMIN_KEY", OPERATOR)
-
-    def decide(known: Sequence[KeyRow]) -> KeyChange:
-        if any(each.hash == row.hash for each in known):
-            return KeyChange()
-        old = [each for each in known if each.created_by == OPERATOR.actor and each.revoked_ms is None]
-        revoked = [OPERATOR.entry("default", "key.revoke", each.id) for each in old]
-        return KeyChange(row, tuple(each.id for each in old), [_creation_entry(row, OPERATOR), *revoked])
-
-    known = await store.key_by_hash(row.hash)
-    if known is None:
-        await store.change_keys(decide)
-        known = await store.key_by_hash(row.hash)
-    if known is not None and known.revoked_ms is not None:
-        log.warning("key.revoked", setting=f"{SETTING_PREFIX}ADMIN_KEY", key_id=known.id)
-        return "revoked"
-    return "valid"
 
 
 def _admin_key(store: Store, text: str, name: str, principal: Principal) -> KeyRow:
