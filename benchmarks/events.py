@@ -31,7 +31,7 @@ from benchmarks.webhooks import SECRET, storm
 from wakeful import Wakeful
 from wakeful.engine.engine import LANES, EngineConfig
 from wakeful.launch.event_callback import EventLauncher
-from wakeful.service.agents.subscriptions import subscription_job
+from wakeful.service.agents.subscription_jobs import subscription_job
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.auth.accounts import JobContext
 from wakeful.signal.event_catalog import TICK, find_event

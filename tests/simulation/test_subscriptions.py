@@ -35,7 +35,7 @@ from wakeful.engine.loop import Loop
 from wakeful.launch.event_callback import EventLauncher
 from wakeful.launch.http.messages import HttpError, Response
 from wakeful.launch.port import Launch
-from wakeful.service.agents.subscriptions import subscription_job
+from wakeful.service.agents.subscription_jobs import subscription_job
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.auth.accounts import JobContext
 from wakeful.signal.event_catalog import TICK, find_event, passes

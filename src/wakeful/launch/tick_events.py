@@ -12,13 +12,16 @@ from wakeful.errors import InvalidArgument
 from wakeful.job.policy import DAY_MS
 from wakeful.schedule.ticks import Ticks
 from wakeful.signal.event_catalog import TICK
-from wakeful.signal.mcp_events import McpEvent, event_id
-from wakeful.values.instants import iso_utc
+from wakeful.signal.mcp_events import McpEvent, PolledEvents, event_id
+from wakeful.values.instants import LATEST_MS, iso_utc
 from wakeful.values.json_value import Json
 
 #: How far back ticks are sent, and how many a new subscription gets of the time before it.
 KEPT_MS: Final = 7 * DAY_MS
 _MOST_REPLAYED: Final = 1_000
+#: How long a client waits until its next poll.
+_SHORTEST_POLL_MS: Final = 1_000
+_LONGEST_POLL_MS: Final = 60_000
 
 
 class TickCursor(NamedTuple):
@@ -86,3 +89,26 @@ def replay_from(ticks: Ticks, cursor: TickCursor, oldest_ms: int, now_ms: int) -
     for _ in range(_MOST_REPLAYED):
         first_ms = ticks.prev(first_ms) or first_ms
     return cursor._replace(at_ms=first_ms - 1), True
+
+
+def poll_ticks(
+    source: str,
+    ticks: Ticks,
+    cursor: TickCursor,
+    message: str | None,
+    oldest_ms: int,
+    now_ms: int,
+    most: int,
+) -> PolledEvents:
+    """Return up to `most` ticks after a cursor, and when the next one is."""
+    cursor, truncated = skip_old(ticks, cursor, oldest_ms)
+    events: list[McpEvent] = []
+    number, next_ms = ticks.count(cursor.since_ms, cursor.at_ms), ticks.next(cursor.at_ms)
+    while next_ms is not None and next_ms <= now_ms and len(events) < most:
+        cursor, number = cursor._replace(at_ms=next_ms), number + 1
+        events.append(tick_event(source, ticks, cursor, message, number))
+        next_ms = ticks.next(next_ms)
+    has_more = next_ms is not None and next_ms <= now_ms
+    wait_ms = min(max((next_ms or LATEST_MS) - now_ms, _SHORTEST_POLL_MS), _LONGEST_POLL_MS)
+    cursor = cursor if has_more else cursor._replace(at_ms=now_ms)
+    return PolledEvents(tuple(events), str(cursor), truncated, has_more, wait_ms)

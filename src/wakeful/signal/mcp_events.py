@@ -207,7 +207,7 @@ class Grant(NamedTuple):
 
 
 class PolledEvents(NamedTuple):
-    """What a server answered to `events/poll`."""
+    """An answer to `events/poll`."""
 
     #: in order; an InvalidArgument is an event that cannot be read
     events: tuple[McpEvent | InvalidArgument, ...]
@@ -215,6 +215,16 @@ class PolledEvents(NamedTuple):
     truncated: bool
     has_more: bool
     next_poll_ms: int | None
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the answer as it is sent."""
+        return {
+            "events": [event.to_json() for event in self.events if isinstance(event, McpEvent)],
+            "cursor": self.cursor,
+            "truncated": self.truncated,
+            "hasMore": self.has_more,
+            "nextPollMs": self.next_poll_ms,
+        }
 
 
 def read_grant(value: object) -> Grant:

@@ -74,13 +74,7 @@ def add_events(server: Server[Any], caller_of: Callable[[Context], EventCaller])
     async def poll(ctx: Context, params: RequestParams) -> Answer:
         caller, request = caller_of(ctx), _request(ctx)
         found = await caller.subscriptions.poll(caller.principal, caller.workspace, caller.agent, request)
-        return {
-            "events": [event.to_json() for event in found.events],
-            "cursor": found.cursor,
-            "truncated": found.truncated,
-            "hasMore": found.more,
-            "nextPollMs": found.next_poll_ms,
-        }
+        return found.to_json()
 
     for method, handler in (
         (LIST, list_events),

@@ -8,35 +8,31 @@ ended, refused by its callback, or expires; it never outlives the key that made 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from wakeful.document import read_definition
 from wakeful.engine.event_facts import Fact, first_rows, read_facts
 from wakeful.engine.event_feeder import new_delivery
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
-from wakeful.job.job import Definition, JobRecord, Work, check_slug, choose_anchor
-from wakeful.job.policy import DAY_MS, Backoff, Policy
+from wakeful.job.job import JobRecord, Work, check_slug
+from wakeful.job.policy import DAY_MS
 from wakeful.job.self_scheduling import check_outside
-from wakeful.launch.event_callback import KIND, MAX_ATTEMPTS, EventLauncher
+from wakeful.launch.event_callback import EventLauncher
 from wakeful.launch.secrets import Keyring, read_secret
 from wakeful.launch.tick_events import (
     KEPT_MS,
     TickCursor,
+    poll_ticks,
     read_tick_cursor,
     replay_from,
-    skip_old,
-    tick_event,
 )
-from wakeful.run.planning import begin
 from wakeful.run.run import NewRun
-from wakeful.schedule.ticks import Ticks
+from wakeful.service.agents.subscription_jobs import read_ticks, subscription_job
 from wakeful.service.auth.access import Action, Principal, check_person
 from wakeful.service.auth.accounts import Accounts, JobContext
 from wakeful.service.auth.agent_policy import AgentTargetPolicy
-from wakeful.signal.event_catalog import TICK, EventDefinition, check_arguments, find_event, job_name, passes
-from wakeful.signal.mcp_events import EXHAUSTED, FORBIDDEN, McpEvent, subscription_id
+from wakeful.signal.event_catalog import TICK, EventDefinition, check_arguments, find_event, passes
+from wakeful.signal.mcp_events import EXHAUSTED, FORBIDDEN, PolledEvents, subscription_id
 from wakeful.store.audit import AuditEntry
 from wakeful.store.internal_jobs import WORKSPACE_AGENT
 from wakeful.store.port import Store
@@ -45,20 +41,8 @@ from wakeful.store.row_mapping import job_to_row
 from wakeful.store.sql.people import SIGN_IN_LASTS_MS
 from wakeful.store.sql.subscriptions import EventsMoved, SubscriptionRow
 from wakeful.values.bounded_cache import MB, BoundedCache, text_size
-from wakeful.values.ids import new_id
 from wakeful.values.json_value import Json, compact, whole_number
 
-#: The labels of the jobs of subscriptions.
-LABELS: Final = {"system": "subscription"}
-#: One event at a time, in order. 30 attempts take about five hours.
-_POLICY: Final = Policy(
-    overlap="queue",
-    max_queued=10_000,
-    catchup="fire_immediately",
-    catchup_window_ms=KEPT_MS,
-    max_attempts=MAX_ATTEMPTS,
-    backoff=Backoff(2_000, 900_000),
-)
 #: How long a subscription lasts that names no time to live, and the longest time to live. Nobody says that a
 #: token of an issuer was revoked, so what it subscribed to lasts no longer than the session of a person.
 TTL_MS: Final = 30 * DAY_MS
@@ -70,7 +54,6 @@ _MOST_POLLED: Final = 500
 _ROWS: Final = 50
 _PAGES: Final = 10
 _NEXT_POLL_MS: Final = 5_000
-_LONGEST_POLL_MS: Final = 60_000
 #: How many changes before now a new subscription with a cursor looks at, and how many events it gets of them.
 _MOST_CHANGES: Final = 10_000
 _MOST_REPLAYED: Final = 1_000
@@ -108,23 +91,13 @@ class Subscribed(NamedTuple):
     truncated: bool
 
 
-class PolledEvents(NamedTuple):
-    """The events after a cursor."""
+class _Stored(NamedTuple):
+    """Stored events up to a position, and whether some before it are missing."""
 
-    events: Sequence[McpEvent]
-    cursor: str
-    #: whether events between the two cursors were left out
-    truncated: bool
-    more: bool
-    next_poll_ms: int = _NEXT_POLL_MS
-
-
-class _Backlog(NamedTuple):
-    """The stored events between a cursor and a position."""
-
-    position: int
     facts: Sequence[Fact]
+    position: int
     truncated: bool
+    more: bool = False
 
 
 class Subscriptions:
@@ -163,8 +136,10 @@ class Subscriptions:
         scope, agent = agent or principal.agent, agent or principal.agent or WORKSPACE_AGENT
         check_slug(agent, "agent")  # its job adds an agent that there is not
         await self._authorize(principal, workspace, agent, event)
-        filters = await self.filters(principal, workspace, scope, event, arguments)
+        filters = await self._filters(principal, workspace, scope, event, arguments)
         url, secret = self._read_delivery(event, request.delivery)
+        if event.name != TICK and request.cursor is not None:
+            read_cursor(request.cursor)
         identity = subscription_id(_owner(principal, workspace, agent), url, event.name, arguments)
 
         def prepare(context: JobContext) -> tuple[JobRecord, TickCursor, bool]:
@@ -174,7 +149,7 @@ class Subscriptions:
             first, truncated = TickCursor(now_ms, now_ms), False
             if event.name == TICK and request.cursor is not None:
                 first = read_tick_cursor(request.cursor, now_ms)
-                ticks = _ticks(_tick_definition(arguments, first.since_ms, context), first.since_ms)
+                ticks, _ = read_ticks(arguments, first.since_ms, context)
                 oldest_ms = max(now_ms - KEPT_MS, self._oldest_ms(request))
                 first, truncated = replay_from(ticks, first, oldest_ms, now_ms)
             job = subscription_job(context, identity, event, arguments, now_ms, principal, first)
@@ -185,7 +160,7 @@ class Subscriptions:
             now_ms, backlog = job.created_ms, None
             old = await self._store.subscription(identity)
             if event.name != TICK and request.cursor is not None and (old is None or not old.is_active):
-                backlog = await self._backlog(workspace, event, filters, request)
+                backlog = await self._read_stored(workspace, event, filters, request)
             row = SubscriptionRow(
                 identity, workspace, agent, principal.actor, event.name, compact(filters, sort=True), url,
                 job.id, backlog.position if backlog else 0, now_ms, now_ms,
@@ -219,42 +194,40 @@ class Subscriptions:
                 continue
         raise Unavailable("there are too many events at the moment; subscribe again")
 
-    async def _backlog(
+    async def _read_stored(
         self,
         workspace: str,
         event: EventDefinition,
         filters: Mapping[str, Json],
         request: SubscriptionRequest,
-    ) -> _Backlog:
-        cursor, last = read_cursor(request.cursor), await self._store.last_change()
-        if cursor > last:  # of another database
-            return _Backlog(last, (), True)
-        begin, oldest_ms = max(cursor, last - _MOST_CHANGES), self._oldest_ms(request)
-        found: deque[Fact] = deque(maxlen=_MOST_REPLAYED)
-        truncated = begin > cursor
-        async for is_lost, facts, end in self._pages(event.name, begin, last):
-            truncated, last = truncated or is_lost, max(last, end)
-            for fact in facts:
-                if fact.workspace == workspace and passes(filters, fact.data):
-                    truncated = truncated or fact.at_ms < oldest_ms or len(found) == _MOST_REPLAYED
-                    found += [fact] if fact.at_ms >= oldest_ms else []
-        return _Backlog(last, found, truncated)
-
-    async def _pages(
-        self, event: str, after: int, until: int
-    ) -> AsyncIterator[tuple[bool, Sequence[Fact], int]]:
-        """Yield the stored events between two positions, a page at a time.
-
-        A page is whether changes before it are gone, its events, and the position after it.
-        """
-        while after < until:
+        most: int | None = None,
+    ) -> _Stored:
+        """Return the stored events after a cursor: the first `most`, or the newest with their end."""
+        after = last = await self._store.last_change()
+        if request.cursor is not None:
+            after = read_cursor(request.cursor)
+        if after > last:  # of another database
+            return _Stored((), last, True)
+        is_poll, truncated = most is not None, most is None and after < last - _MOST_CHANGES
+        after = max(after, last - _MOST_CHANGES) if truncated else after
+        oldest_ms, most, pages = self._oldest_ms(request), most or _MOST_REPLAYED, 0
+        found: deque[Fact] = deque(maxlen=None if is_poll else most)
+        while after < last and not (is_poll and (pages >= _PAGES or len(found) >= most)):
             rows = await self._store.changes(after, _ROWS, finished_only=True)
             if not rows:
-                return
-            is_lost, rows = rows[0].first > after + 1, [*first_rows(rows, (event,))]
-            facts = await read_facts(self._store, rows, after, (event,))
+                break
+            truncated, pages = truncated or rows[0].first > after + 1, pages + 1
+            rows = [*first_rows(rows, (event.name,))]
+            for fact in await read_facts(self._store, rows, after, (event.name,)):
+                if is_poll and len(found) >= most and fact.seq > after:
+                    return _Stored(found, after, truncated, after < last)
+                if fact.workspace == workspace and passes(filters, fact.data):
+                    is_young = fact.at_ms >= oldest_ms
+                    truncated = truncated or not is_young or (not is_poll and len(found) == most)
+                    found += [fact] if is_young else []
+                    after = fact.seq
             after = rows[-1].last
-            yield is_lost, facts, after
+        return _Stored(found, after, truncated, after < last)
 
     def _oldest_ms(self, request: SubscriptionRequest) -> int:
         """Return the time of the oldest event that the request asks for."""
@@ -300,51 +273,17 @@ class Subscriptions:
         oldest_ms = self._oldest_ms(request)
         if event.name == TICK:
             context = await self._accounts.context(workspace, scope or WORKSPACE_AGENT)
-            return self._poll_ticks(context, arguments, request.cursor, oldest_ms, most)
-        filters = await self.filters(principal, workspace, scope, event, arguments)
-        last = await self._store.last_change()
-        position = last if request.cursor is None else read_cursor(request.cursor)
-        if position > last:  # of another database
-            return PolledEvents((), str(last), True, False)
-        found: list[McpEvent] = []
-        truncated, pages = False, 0
-        async for is_lost, facts, end in self._pages(event.name, position, last):
-            truncated, pages = truncated or is_lost, pages + 1
-            for fact in facts:
-                if len(found) >= most and fact.seq > position:
-                    break
-                if fact.workspace == workspace and passes(filters, fact.data):
-                    truncated = truncated or fact.at_ms < oldest_ms
-                    found += [fact.to_event()] if fact.at_ms >= oldest_ms else []
-                    position = fact.seq
-            else:
-                position = end
-            if len(found) >= most or pages >= _PAGES:
-                break
-        return PolledEvents(found, str(position), truncated, position < last)
+            now_ms = self._store.clock.now_ms()
+            at = read_tick_cursor(request.cursor, now_ms)
+            ticks, message = read_ticks(arguments, at.since_ms, context)
+            source = compact([at.since_ms, dict(arguments)], sort=True)
+            return poll_ticks(source, ticks, at, message, max(oldest_ms, now_ms - KEPT_MS), now_ms, most)
+        filters = await self._filters(principal, workspace, scope, event, arguments)
+        found = await self._read_stored(workspace, event, filters, request, most)
+        events = tuple(fact.to_event() for fact in found.facts)
+        return PolledEvents(events, str(found.position), found.truncated, found.more, _NEXT_POLL_MS)
 
-    def _poll_ticks(
-        self, context: JobContext, arguments: Mapping[str, Json], cursor: object, oldest_ms: int, most: int
-    ) -> PolledEvents:
-        """Return the ticks of a schedule after a cursor. They follow from it and the time."""
-        now_ms = self._store.clock.now_ms()
-        at = read_tick_cursor(cursor, now_ms)
-        definition = _tick_definition(arguments, at.since_ms, context)
-        ticks, message = _ticks(definition, at.since_ms), definition.work.message
-        at, truncated = skip_old(ticks, at, max(oldest_ms, now_ms - KEPT_MS))
-        source, found = compact([at.since_ms, dict(arguments)], sort=True), list[McpEvent]()
-        number, next_ms = ticks.count(at.since_ms, at.at_ms), ticks.next(at.at_ms)
-        while next_ms is not None and next_ms <= now_ms and len(found) < most:
-            at, number = at._replace(at_ms=next_ms), number + 1
-            found.append(tick_event(source, ticks, at, message, number))
-            next_ms = ticks.next(next_ms)
-        if next_ms is not None and next_ms <= now_ms:
-            return PolledEvents(found, str(at), truncated, True)
-        wait_ms = _LONGEST_POLL_MS if next_ms is None else next_ms - now_ms
-        wait_ms = min(max(wait_ms, 1_000), _LONGEST_POLL_MS)
-        return PolledEvents(found, str(at._replace(at_ms=now_ms)), truncated, False, wait_ms)
-
-    async def filters(
+    async def _filters(
         self,
         principal: Principal,
         workspace: str,
@@ -480,54 +419,3 @@ def _replayed(row: SubscriptionRow, facts: Sequence[Fact], now_ms: int) -> list[
         at_ms, event = max(at_ms, fact.at_ms), fact.to_event()
         runs.append(new_delivery(row, event.id, compact(event.to_json()), now_ms, at_ms))
     return runs
-
-
-def _tick_definition(arguments: Mapping[str, Json], since_ms: int, context: JobContext) -> Definition:
-    """Return the schedule and the message; words such as 'in 20m' count from when it began."""
-    return read_definition({"name": "ticks", **arguments}, now_ms=since_ms, defaults=context.defaults)
-
-
-def _ticks(definition: Definition, since_ms: int) -> Ticks:
-    assert definition.timing is not None, "the argument is required"
-    return definition.timing.ticks(choose_anchor(definition, since_ms))
-
-
-def subscription_job(
-    context: JobContext,
-    identity: str,
-    event: EventDefinition,
-    arguments: Mapping[str, Json],
-    now_ms: int,
-    principal: Principal,
-    first: TickCursor | None = None,
-) -> JobRecord:
-    """Return the job that delivers the events of a subscription: for time, with its schedule.
-
-    Ticks are counted and sent from `first` on; None: from now on.
-    """
-    if not context.active:
-        raise FailedPrecondition(f"agent '{context.agent}' is not active; activate it to subscribe")
-    first = first or TickCursor(now_ms, now_ms)
-    target: dict[str, Json] = {"kind": KIND, "subscription": identity, "sinceMs": first.since_ms}
-    about = f"Delivers the event {event.name} to a subscriber."
-    definition = Definition(job_name(identity), None, _POLICY, Work(target), None, about, LABELS)
-    if event.name == TICK:
-        read = _tick_definition(arguments, first.since_ms, context)
-        work = replace(definition.work, message=read.work.message)
-        definition = replace(definition, timing=read.timing, work=work)
-    anchor_ms = choose_anchor(definition, first.since_ms)
-    job_id = new_id(now_ms)
-    next_ms, wake_ms = begin(job_id, definition, anchor_ms, first.at_ms)
-    return JobRecord(
-        id=job_id,
-        workspace=context.workspace,
-        agent=context.agent,
-        definition=definition,
-        enabled=True,
-        anchor_ms=anchor_ms,
-        next_ms=next_ms,
-        wake_ms=wake_ms,
-        created_ms=now_ms,
-        updated_ms=now_ms,
-        created_by=principal.creator,
-    )
