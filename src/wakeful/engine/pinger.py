@@ -12,7 +12,7 @@ from typing import Final
 from yarl import URL
 
 from wakeful.engine.loop import Loop
-from wakeful.launch.address_guard import AddressGuard, GuardedResolver
+from wakeful.launch.address_guard import AddressGuard
 from wakeful.launch.http.client import HttpClient
 from wakeful.launch.http.messages import HttpError
 from wakeful.logs import get_logger
@@ -76,8 +76,7 @@ class Pinger(Loop):
 async def _request(address: str) -> int:
     """Request a URL, follow redirects, and return the last status."""
     guard, url = AddressGuard(allow_private=True), URL(address)
-    resolver = GuardedResolver(guard, threads=1)
-    client = HttpClient(guard, resolver, connections=1, per_host=1)
+    client = HttpClient(guard, connections=1, per_host=1)
     try:
         for _ in range(_MAX_REDIRECTS):
             if url.scheme not in ("http", "https") or not url.raw_host:
@@ -90,7 +89,6 @@ async def _request(address: str) -> int:
         raise HttpError(f"more than {_MAX_REDIRECTS} redirects")
     finally:
         await client.close()
-        await resolver.close()
 
 
 def _redirect(url: URL, location: str) -> URL:

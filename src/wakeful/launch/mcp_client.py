@@ -13,7 +13,7 @@ from typing import Final
 
 from yarl import URL
 
-from wakeful.launch.address_guard import AddressGuard, GuardedResolver
+from wakeful.launch.address_guard import AddressGuard
 from wakeful.launch.http.client import HttpClient
 from wakeful.launch.http.messages import HttpError
 from wakeful.values.json_value import Json, compact, json_from_stored
@@ -50,9 +50,7 @@ class McpClient:
     """Sends requests to MCP servers."""
 
     def __init__(self, connections: int = 16) -> None:
-        guard = AddressGuard(allow_private=True)
-        self._resolver = GuardedResolver(guard, threads=4)
-        self._http = HttpClient(guard, self._resolver, connections=connections, per_host=8)
+        self._http = HttpClient(AddressGuard(allow_private=True), connections=connections, per_host=8)
         self._ids = count(1)
 
     async def request(self, url: str, key: str | None, method: str, params: Mapping[str, Json]) -> Json:
@@ -93,7 +91,6 @@ class McpClient:
     async def close(self) -> None:
         """Close all connections."""
         await self._http.close()
-        await self._resolver.close()
 
 
 def _answer(content_type: str, body: bytes, number: int) -> dict[str, Json]:

@@ -112,8 +112,7 @@ class WebhookLauncher:
         self._per_host = per_host or max(DEFAULT_PER_HOST, slots)
         self._connections = max(DEFAULT_CONNECTIONS, slots)
         self._tls = tls
-        # Each request has a thread to look up its name: some name servers do not answer for half a minute.
-        self._resolver = resolver or GuardedResolver(self._guard, threads=self._connections)
+        self._resolver = resolver
         self._agent = f"wakeful/{VERSION}"
         self._client: HttpClient | None = None
 
@@ -121,17 +120,16 @@ class WebhookLauncher:
         """Create the client."""
         self._client = HttpClient(
             self._guard,
-            self._resolver,
             connections=self._connections,
             per_host=self._per_host,
             tls=self._tls,
+            resolver=self._resolver,
         )
 
     async def close(self) -> None:
         """Close the connections."""
         if self._client is not None:
             await self._client.close()
-            await self._resolver.close()
             self._client = None
 
     def check(self, target: Mapping[str, Json]) -> None:

@@ -18,9 +18,7 @@ heartbeats:
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from sys import getsizeof
 from typing import Final, Protocol
 
 from wakeful.document import payload_to_text
@@ -28,13 +26,12 @@ from wakeful.errors import InvalidArgument, NotFound, Unavailable, WakefulError
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, Launcher, truncate
 from wakeful.run.outcome import Failed, Outcome
 from wakeful.store.rows import WorkflowRow
+from wakeful.values.bounded_cache import MB, BoundedCache, text_size
 from wakeful.values.instants import iso_utc
 from wakeful.values.json_value import Json
 
 _FIELDS: Final = frozenset({"kind", "claimTimeoutMs"})
 _YEAR_MS: Final = 366 * 86_400_000
-#: The size of the cache of workflow versions.
-CACHE_BYTES: Final = 16 * 1024 * 1024
 
 
 def check_pull(target: Mapping[str, Json]) -> None:
@@ -63,28 +60,20 @@ class WorkflowReader(Protocol):
 
 
 class WorkflowCache:
-    """An LRU cache of workflow versions, limited in bytes. A version never changes."""
+    """A cache of workflow versions, limited in bytes. A version never changes."""
 
-    def __init__(self, workflows: WorkflowReader, max_bytes: int = CACHE_BYTES) -> None:
+    def __init__(self, workflows: WorkflowReader) -> None:
         self._workflows = workflows
-        self._max_bytes = max_bytes
-        self._rows: OrderedDict[tuple[str, str, int], WorkflowRow] = OrderedDict()
-        self._bytes = 0
+        self._rows: BoundedCache[tuple[str, str, int], WorkflowRow] = BoundedCache(16 * MB)
 
     async def workflow(self, workspace: str, workflow_id: str, version: int) -> WorkflowRow | None:
         """Return that version of the workflow."""
         key = workspace, workflow_id, version
         row = self._rows.get(key)
-        if row is not None:
-            self._rows.move_to_end(key)
-            return row
-        row = await self._workflows.workflow(workspace, workflow_id, version)
-        if row is not None and key not in self._rows and getsizeof(row.dag) <= self._max_bytes:
-            self._rows[key] = row
-            self._bytes += getsizeof(row.dag)
-            while self._bytes > self._max_bytes:
-                _, evicted = self._rows.popitem(last=False)
-                self._bytes -= getsizeof(evicted.dag)
+        if row is None:
+            row = await self._workflows.workflow(workspace, workflow_id, version)
+            if row is not None:
+                self._rows.put(key, row, text_size(row.dag))
         return row
 
 

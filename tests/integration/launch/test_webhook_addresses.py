@@ -203,7 +203,8 @@ async def test_names_whose_servers_do_not_answer_delay_no_other(receiver: Receiv
         return list(answering(["127.0.0.1"])(host, port, **hints))
 
     async with launching(slots=slots) as launcher:
-        launcher._resolver._lookup = lookup
+        assert launcher._client is not None
+        launcher._client._connector._resolver._lookup = lookup
         dead = [
             asyncio.create_task(launcher.start(to(f"http://dead-{number}.example/")))
             for number in range(slots - 1)

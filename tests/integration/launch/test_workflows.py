@@ -16,7 +16,7 @@ from tests.unit.launch.launches import launch
 from wakeful import InvalidArgument, Launch, Wakeful
 from wakeful.errors import Unavailable
 from wakeful.launch.function import FunctionLauncher
-from wakeful.launch.workflow import WorkflowCache, WorkflowLauncher
+from wakeful.launch.workflow import WorkflowLauncher
 from wakeful.run.outcome import Failed, Succeeded
 from wakeful.service.auth.access import LOCAL
 from wakeful.store.rows import WorkflowRow
@@ -176,40 +176,19 @@ async def test_an_unregistered_target_kind_is_a_retryable_failure():
     assert (outcome.permanent, outcome.reason) == (False, "not_registered")
 
 
-class _Counting:
-    """A store of workflows that counts reads and can be made unavailable."""
+class _Faulty:
+    """A store of workflows that can be made unavailable."""
 
-    def __init__(self, size: int) -> None:
-        self.reads: list[int] = []
-        self.cut_off = False
-        self._dag = f'"{"x" * size}"'
+    cut_off = False
 
     async def workflow(self, workspace: str, workflow_id: str, version: int) -> WorkflowRow | None:
         if self.cut_off:
             raise Unavailable("no database")
-        self.reads.append(version)
-        return None if version == 0 else WorkflowRow(workspace, workflow_id, version, self._dag, 0)
-
-
-async def test_the_cache_reads_a_version_once_and_evicts_the_least_recently_used():
-    stored = _Counting(1_000)
-    cache = WorkflowCache(stored, max_bytes=2_500)
-    for version in (1, 2, 1, 3, 1, 2, 0, 0):
-        row = await cache.workflow("default", "invoices", version)
-        assert (row.version if row else 0) == version
-    assert stored.reads == [1, 2, 3, 2, 0, 0]
-
-
-async def test_a_workflow_larger_than_the_cache_is_not_cached():
-    stored = _Counting(5_000)
-    cache = WorkflowCache(stored, max_bytes=2_500)
-    await cache.workflow("default", "invoices", 1)
-    await cache.workflow("default", "invoices", 1)
-    assert stored.reads == [1, 1]
+        return WorkflowRow(workspace, workflow_id, version, "{}", 0)
 
 
 async def test_a_database_outage_while_loading_a_workflow_uses_no_attempt():
-    stored = _Counting(10)
+    stored = _Faulty()
     stored.cut_off = True
     functions = FunctionLauncher()
     functions.register("work", _nothing)

@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Final, NamedTuple, cast
 
 from yarl import URL
 
 from wakeful.errors import InvalidArgument
-from wakeful.launch.address_guard import AddressGuard, AddressRefused, GuardedResolver
-from wakeful.launch.chat.request import ChatDialect, without_tools
+from wakeful.launch.address_guard import AddressGuard, AddressRefused
+from wakeful.launch.chat.request import ChatDialect
 from wakeful.launch.chat.response import EndpointError
 from wakeful.launch.http.client import HttpClient
 from wakeful.launch.http.messages import HttpError, Response, connection_failure
@@ -191,7 +192,7 @@ def choose_dialect(dialect: ChatDialect, error: EndpointError, *, tools: bool) -
     if renamed and dialect.max_tokens == "max_tokens":
         return ChatDialect("max_completion_tokens", dialect.tools)
     if tools and dialect.tools and _NO_TOOLS.search(error.message):
-        return without_tools(dialect)
+        return replace(dialect, tools=False)
     return None
 
 
@@ -260,21 +261,17 @@ class ChatEndpoint:
         self._guard = guard
         self._clock = clock
         self._on_response = on_response
-        self._resolver = GuardedResolver(guard, threads=_CONNECTIONS)
         self._agent = f"wakeful/{VERSION}"
         self._client: HttpClient | None = None
 
     async def open(self) -> None:
         """Create the client."""
-        self._client = HttpClient(
-            self._guard, self._resolver, connections=_CONNECTIONS, per_host=_CONNECTIONS
-        )
+        self._client = HttpClient(self._guard, connections=_CONNECTIONS, per_host=_CONNECTIONS)
 
     async def close(self) -> None:
         """Close the connections."""
         if self._client is not None:
             await self._client.close()
-            await self._resolver.close()
             self._client = None
 
     def check(self, url: URL) -> None:

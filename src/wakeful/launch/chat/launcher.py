@@ -310,43 +310,23 @@ def chat_launcher(
 def _outcome(answer: Answer, target: ChatTarget, *, acted: bool) -> Succeeded | Failed:
     """Return the outcome of the last answer. `acted`: the model has called tools before."""
     text = answer.text.strip()
+    refused = partial(Failed, permanent=True, response_code=200)
     if answer.refusal is not None and not text:
-        return Failed(
-            truncate(f"the model refused: {answer.refusal}"),
-            permanent=True,
-            reason=REFUSED,
-            response_code=200,
-        )
+        return refused(truncate(f"the model refused: {answer.refusal}"), reason=REFUSED)
     if answer.finish == "content_filter":
-        return Failed(
-            "the endpoint removed the answer (content_filter); change the message",
-            permanent=True,
-            reason=CONTENT_FILTER,
-            response_code=200,
-        )
+        why = "the endpoint removed the answer (content_filter); change the message"
+        return refused(why, reason=CONTENT_FILTER)
     if answer.finish == "length":
         if not text:
             what = "raise maxTokens" if target.max_tokens else "set a larger maxTokens"
-            return Failed(
-                f"the answer reached its limit of tokens before it had any text; {what}",
-                permanent=True,
-                reason=ANSWER_LENGTH,
-                response_code=200,
-            )
-        return Succeeded(truncate(text, _room(_CUT_OFF)) + _CUT_OFF, response_code=200)
+            why = f"the answer reached its limit of tokens before it had any text; {what}"
+            return refused(why, reason=ANSWER_LENGTH)
+        return Succeeded(truncate(text, MAX_OUTPUT - len(_CUT_OFF)) + _CUT_OFF, response_code=200)
     if text:
         return Succeeded(truncate(text), response_code=200)
     if answer.calls:
-        return Failed(
-            f"the model still called tools after {target.max_steps} rounds (maxSteps)",
-            permanent=True,
-            reason=TOO_MANY_STEPS,
-            response_code=200,
-        )
+        why = f"the model still called tools after {target.max_steps} rounds (maxSteps)"
+        return refused(why, reason=TOO_MANY_STEPS)
     if acted:  # it did what it was to do, and had nothing to add
         return Succeeded(None, response_code=200)
     return Failed("the model sent an empty answer", reason=EMPTY_ANSWER, response_code=200)
-
-
-def _room(suffix: str) -> int:
-    return MAX_OUTPUT - len(suffix.encode())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Literal, NamedTuple, Protocol
 
@@ -311,8 +311,3 @@ def describe_tool(tool: ToolDefinition) -> dict[str, Json]:
         "parameters": dict(tool.parameters),
     }
     return {"type": "function", "function": function}
-
-
-def without_tools(dialect: ChatDialect) -> ChatDialect:
-    """Return the dialect of a model that takes no tools."""
-    return replace(dialect, tools=False)

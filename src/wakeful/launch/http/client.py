@@ -46,18 +46,20 @@ class _Host:
 class HttpClient:
     """Sends requests. `connections` and `per_host` limit how many are active; others wait for their turn.
 
-    It has no timeouts: the caller cancels, which closes the connection.
+    It has no timeouts: the caller cancels, which closes the connection. `close` also closes `resolver`.
     """
 
     def __init__(
         self,
         guard: AddressGuard,
-        resolver: GuardedResolver,
         *,
         connections: int,
         per_host: int,
         tls: ssl.SSLContext | None = None,
+        resolver: GuardedResolver | None = None,
     ) -> None:
+        # Each request has a thread to look up its name: some name servers do not answer for half a minute.
+        resolver = resolver or GuardedResolver(guard, threads=connections)
         self._limit = connections
         self._per_host = per_host
         self._loop = asyncio.get_running_loop()

@@ -319,12 +319,13 @@ class HttpConnector:
                     raise _failure(origin, error) from error
 
     async def close(self) -> None:
-        """Cancel the lookups."""
+        """Cancel the lookups, and stop the threads of the resolver."""
         lookups = list(self._lookups.values())
         for lookup in lookups:
             lookup.cancel()
         if lookups:
             await asyncio.wait(lookups)
+        await self._resolver.close()
 
     async def _context(self) -> ssl.SSLContext:
         if self._tls is None:

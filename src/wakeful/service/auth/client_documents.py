@@ -12,7 +12,7 @@ from typing import Final
 from yarl import URL
 
 from wakeful.errors import InvalidArgument
-from wakeful.launch.address_guard import AddressGuard, AddressRefused, GuardedResolver
+from wakeful.launch.address_guard import AddressGuard, AddressRefused
 from wakeful.launch.http.client import HttpClient
 from wakeful.launch.http.messages import HttpError
 from wakeful.values.package import VERSION
@@ -57,8 +57,7 @@ class ClientDocuments:
     async def fetch(self, client_id: str) -> bytes:
         """Return the document at an address. InvalidArgument: there is none that can be used."""
         async with self._turns:
-            resolver = GuardedResolver(self._guard, threads=1)
-            client = HttpClient(self._guard, resolver, connections=1, per_host=1)
+            client = HttpClient(self._guard, connections=1, per_host=1)
             try:
                 async with asyncio.timeout(_TIMEOUT_S):
                     url = URL(client_id, encoded=True)
@@ -70,7 +69,6 @@ class ClientDocuments:
                 raise InvalidArgument(f"client_id: its document cannot be read: {problem}") from error
             finally:
                 await client.close()
-                await resolver.close()
         media_type = (response.header(b"content-type") or "").partition(";")[0].strip().lower()
         if response.status != 200:
             raise InvalidArgument(f"client_id: its address answers {response.status} and not a document")

@@ -34,11 +34,9 @@ async def new_client(
     per_host: int = 10,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[HttpClient]:
-    resolver = resolver or GuardedResolver(guard)
-    client = HttpClient(guard, resolver, connections=connections, per_host=per_host, tls=tls)
+    client = HttpClient(guard, connections=connections, per_host=per_host, tls=tls, resolver=resolver)
     yield client
     await client.close()
-    await resolver.close()
 
 
 async def send(client: HttpClient, url: str, method: str = "POST") -> Response:

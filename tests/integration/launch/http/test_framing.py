@@ -11,7 +11,6 @@ from yarl import URL
 from tests.support.raw_server import RawConnection, RawServer, Talk, raw_server
 from tests.support.receiver import OPEN
 from tests.support.waiting import PATIENCE, eventually
-from wakeful.launch.address_guard import GuardedResolver
 from wakeful.launch.http.client import HttpClient
 from wakeful.launch.http.connection import MAX_HEAD
 from wakeful.launch.http.messages import HttpError, MalformedResponse, Response, ResponseCutOff
@@ -21,11 +20,9 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 @pytest.fixture
 async def client() -> AsyncIterator[HttpClient]:
-    resolver = GuardedResolver(OPEN)
-    client = HttpClient(OPEN, resolver, connections=10, per_host=10)
+    client = HttpClient(OPEN, connections=10, per_host=10)
     yield client
     await client.close()
-    await resolver.close()
 
 
 async def post(client: HttpClient, server: RawServer, limit: int = 1_000) -> Response:

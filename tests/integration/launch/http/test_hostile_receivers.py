@@ -26,7 +26,6 @@ from yarl import URL
 from tests.support.effort import cases
 from tests.support.receiver import OPEN, Secrets, to
 from tests.support.waiting import PATIENCE
-from wakeful.launch.address_guard import GuardedResolver
 from wakeful.launch.chat.endpoint import ChatEndpoint
 from wakeful.launch.http.client import HttpClient
 from wakeful.launch.http.connection import HttpConnection
@@ -199,8 +198,7 @@ Posting = Callable[[], AbstractAsyncContextManager[tuple[Post, HttpClient]]]
 
 @asynccontextmanager
 async def posting_by_client() -> AsyncIterator[tuple[Post, HttpClient]]:
-    resolver = GuardedResolver(OPEN)
-    client = HttpClient(OPEN, resolver, connections=2, per_host=2)
+    client = HttpClient(OPEN, connections=2, per_host=2)
 
     async def post(url: str) -> bytes | None:
         try:
@@ -210,7 +208,6 @@ async def posting_by_client() -> AsyncIterator[tuple[Post, HttpClient]]:
 
     yield post, client
     await client.close()
-    await resolver.close()
 
 
 @asynccontextmanager
