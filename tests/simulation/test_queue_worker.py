@@ -7,6 +7,7 @@ has its outcome, no message is left, and both sides still work.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 from collections.abc import Callable, Coroutine
@@ -111,7 +112,8 @@ class Broker:
         self.counts: dict[tuple[str, str], int] = {}
         self.work, self.results = Stream("wakeful.work.default"), Stream("wakeful.results.default")
         self.numbers = itertools.count(1)
-        self.inboxes: dict[str, asyncio.Queue[bytes]] = {}
+        self.inboxes: dict[str, Callable[[str, bytes], Coroutine[Any, Any, None]]] = {}
+        self.deliveries: set[asyncio.Task[None]] = set()
 
     async def call(
         self, side: str, name: str, do: Callable[[], Coroutine[Any, Any, T]], within: float | None
@@ -162,13 +164,14 @@ class Client:
     async def flush(self, within: int) -> None:
         """Do nothing."""
 
-    async def subscribe(self, inbox: str, max_msgs: int) -> Any:
-        queue = self._broker.inboxes[inbox] = asyncio.Queue()
+    async def subscribe(self, subject: str, cb: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
+        async def deliver(name: str, content: bytes) -> None:
+            with contextlib.suppress(Exception, asyncio.CancelledError):  # the answer is lost
+                await self._call("answer", _nothing)
+                await cb(SimpleNamespace(subject=name, data=content))
 
-        async def next_msg(within: float) -> Any:
-            return SimpleNamespace(data=await self._call("answer", queue.get, within))
-
-        return SimpleNamespace(next_msg=next_msg, unsubscribe=_nothing)
+        await self._call("subscribe", _nothing)
+        self._broker.inboxes[subject.removesuffix(".*")] = deliver
 
     async def publish(self, subject: Any, content: bytes) -> None:
         """Settle a message, or answer a report."""
@@ -176,8 +179,10 @@ class Client:
         async def send() -> None:
             if isinstance(subject, Entry):
                 subject.settle(content)
-            elif subject in self._broker.inboxes:
-                self._broker.inboxes[subject].put_nowait(content)
+            elif (deliver := self._broker.inboxes.get(subject.rpartition(".")[0])) is not None:
+                delivery = asyncio.create_task(deliver(subject, content))
+                self._broker.deliveries.add(delivery)
+                delivery.add_done_callback(self._broker.deliveries.discard)
 
         await self._call("settle", send)
 
@@ -293,7 +298,8 @@ FAULTS: dict[str, dict[str, Any]] = {
     "a pause of 40 s": {"pause_s": 40.0},
 }
 _PORTS = [
-    ("worker", "fetch"), ("worker", "report"), ("worker", "answer"), ("worker", "settle"),
+    ("worker", "fetch"), ("worker", "subscribe"), ("worker", "report"), ("worker", "answer"),
+    ("worker", "settle"),
     ("replica", "fetch"), ("replica", "settle"),
 ]  # fmt: skip
 
