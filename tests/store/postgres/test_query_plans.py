@@ -564,7 +564,8 @@ async def _precheck_cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[ob
     }
     for name, values in given.items():
         yield f"prechecks.{name}", getattr(prechecks, name), values
-    yield "callbacks.EXTEND", executors.EXTEND, [run, 1, NOW]
+    yield "callbacks.LOCK_AWAITING", executors.LOCK_AWAITING, [[run], [1]]
+    yield "callbacks.EXTEND", executors.EXTEND, [[run], [NOW]]
     yield "callbacks.NOTE", executors.NOTE, [run, 1, "no worker"]
     yield "callbacks.AWAITING", executors.AWAITING, [executors.FIRST_ID, 1000]
     ranges = (

@@ -14,10 +14,15 @@ from wakeful.store.sql.driver import SqlSession, Texts, urgent
 from wakeful.store.sql.running import HAS_THE_TURN
 from wakeful.values.ids import is_id
 
-#: the primary key. A run that is being verified has no deadline
+#: the primary key, for each. A run that is being verified has no deadline. Rows are locked in the order of ids
+LOCK_AWAITING: Final = """
+    SELECT r.id::text FROM unnest($1::uuid[], $2::integer[]) g (run_id, attempt)
+    JOIN runs r ON r.id = g.run_id AND r.attempt = g.attempt
+    WHERE r.state = 'running' AND r.awaiting_callback AND r.due_at IS NOT NULL ORDER BY r.id FOR UPDATE OF r"""
+#: the primary key, for each
 EXTEND: Final = """
-    UPDATE runs SET due_at = CASE WHEN due_at < $3 THEN $3 ELSE due_at END
-    WHERE id = $1 AND attempt = $2 AND state = 'running' AND awaiting_callback AND due_at IS NOT NULL"""
+    UPDATE runs SET due_at = g.due_at FROM unnest($1::uuid[], $2::timestamptz[]) g (run_id, due_at)
+    WHERE runs.id = g.run_id AND runs.due_at < g.due_at"""
 #: the primary key
 NOTE: Final = """
     UPDATE runs SET error = $3
@@ -73,11 +78,12 @@ async def extend(session: SqlSession, extensions: Sequence[Extension]) -> set[st
 
     A later deadline stays. Returns the ids of the runs that await a report in that attempt.
     """
-    awaiting = set()
-    for run_id, attempt, due_ms in sorted(extensions):  # rows are locked in the order of their ids
-        if is_id(run_id) and await session.execute(EXTEND, run_id, attempt, due_ms) == 1:
-            awaiting.add(run_id)
-    return awaiting
+    known = {each.run_id: each for each in extensions if is_id(each.run_id)}
+    rows = await session.rows(LOCK_AWAITING, list(known), [each.attempt for each in known.values()])
+    awaiting = [run_id for (run_id,) in rows]
+    if awaiting:
+        await session.execute(EXTEND, awaiting, [known[run_id].due_ms for run_id in awaiting])
+    return set(awaiting)
 
 
 async def note(session: SqlSession, run_id: str, attempt: int, problem: str | None) -> None:
