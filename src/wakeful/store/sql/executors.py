@@ -14,11 +14,12 @@ from wakeful.store.sql.driver import SqlSession, Texts, urgent
 from wakeful.store.sql.running import HAS_THE_TURN
 from wakeful.values.ids import is_id
 
-#: the primary key, for each. A run that is being verified has no deadline. Rows are locked in the order of ids
+#: the primary key, for each, in the order of ids. A run that is being verified has no deadline
 LOCK_AWAITING: Final = """
     SELECT r.id::text FROM unnest($1::uuid[], $2::integer[]) g (run_id, attempt)
     JOIN runs r ON r.id = g.run_id AND r.attempt = g.attempt
-    WHERE r.state = 'running' AND r.awaiting_callback AND r.due_at IS NOT NULL ORDER BY r.id FOR UPDATE OF r"""
+    WHERE r.state = 'running' AND r.awaiting_callback AND r.due_at IS NOT NULL
+    ORDER BY r.id FOR UPDATE OF r"""
 #: the primary key, for each
 EXTEND: Final = """
     UPDATE runs SET due_at = g.due_at FROM unnest($1::uuid[], $2::timestamptz[]) g (run_id, due_at)
