@@ -131,8 +131,8 @@ async def read_store_file(path: str, read: StoreReader) -> ReadResult:
 def read_store(text: str, file: str, what: str, read: Callable[[JobReader], None]) -> ReadResult:
     """Return the entries of a store: a list of jobs, or an object with `jobs`."""
     try:
-        content = json.loads(text.removeprefix("\ufeff"))
-    except ValueError as error:
+        content = json.loads(text.removeprefix("\ufeff"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"{'stdin' if file == '-' else file}: it is not JSON: {error}") from error
     jobs = content.get("jobs") if isinstance(content, dict) else content
     if isinstance(jobs, dict):
@@ -158,6 +158,10 @@ def read_store(text: str, file: str, what: str, read: Callable[[JobReader], None
         except InvalidArgument as error:
             refused.append(Remark(reader.place, reader.place.item, error.message))
     return ReadResult(tuple(entries), tuple(refused), tuple(notes))
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number")
 
 
 def _agent(name: str | None) -> str | None:
@@ -292,7 +296,11 @@ def _read_hermes_schedule(job: JobReader) -> None:
                 raise InvalidArgument("schedule.minutes: it is not a number")
             job.schedule = {"kind": "every", "everyMs": int(minutes * MINUTE)}
         case "cron":
-            job.schedule = schedule.get("expr")
+            expression = schedule.get("expr")
+            if not isinstance(expression, str) or len(expression.split()) != 5:
+                # There, seconds are the last field, and here the first: it would mean something else.
+                raise InvalidArgument(f"schedule.expr: '{expression}' does not have five fields")
+            job.schedule = expression
         case kind:
             raise InvalidArgument(f"schedule.kind '{kind}' cannot be converted: only once, interval and cron")
 

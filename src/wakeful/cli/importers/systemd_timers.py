@@ -14,6 +14,7 @@ from wakeful.cli.importers.systemd_units import (
     ServiceWork,
     Unit,
     UnitFile,
+    condition_notes,
     read_service,
     read_unit,
     split_instance,
@@ -167,6 +168,8 @@ class _Timer:
                 f"systemd starts up to {spell_duration(milliseconds)} later, never earlier"
             )
             self._note(f"RandomizedDelaySec={delay}", why, "RandomizedDelaySec")
+        for key, why in condition_notes(timer):
+            self._note(f"{key}={timer.last('Unit', key)}", why, key)
         for key in timer.keys("Timer"):
             if key not in _KNOWN:
                 self._note(f"{key}={timer.last('Timer', key)}", _NOTES.get(key, "not converted"), key)

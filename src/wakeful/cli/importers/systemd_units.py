@@ -45,6 +45,10 @@ _SERVICE_NOTES: Final = {
 }
 
 
+_CONDITION_NOTE: Final = "not converted: it runs whether this holds or not; see `precheck`"
+_CHAIN_NOTE: Final = "not converted: see `alerts`, and `after` of a job"
+
+
 @dataclass(frozen=True, slots=True)
 class UnitFile:
     """A unit file and its drop-ins, in the order in which they apply."""
@@ -168,11 +172,19 @@ def split_instance(name: str) -> tuple[str, str | None]:
     return prefix, instance if at else None
 
 
+def unescape(name: str) -> str:
+    """Return a path or text that is escaped in the name of a unit."""
+    plain = re.sub(r"\\x([0-9a-fA-F]{2})", lambda found: f"\0{found[1]}", name).replace("-", "/").encode()
+    return re.sub(rb"\0(..)", lambda found: bytes([int(found[1], 16)]), plain).decode(errors="replace")
+
+
 def substitute(text: str, name: str) -> tuple[str, list[str]]:
     """Replace the specifiers of a unit's name; also return those that depend on the machine.
 
     >>> substitute("run %i 100%% %h", "backup@home.service")
     ('run home 100% %h', ['%h'])
+    >>> substitute("/%I", r"backup@home-my\\x2ddata.service")
+    ('/home/my-data', [])
     """
     prefix, instance = split_instance(name)
     known = {
@@ -180,9 +192,9 @@ def substitute(text: str, name: str) -> tuple[str, list[str]]:
         "n": name,
         "N": name.rpartition(".")[0],
         "p": prefix,
-        "P": prefix,
+        "P": unescape(prefix),
         "i": instance or "",
-        "I": instance or "",
+        "I": unescape(instance or ""),
     }
     unknown: list[str] = []
 
@@ -231,10 +243,18 @@ def read_service(unit: Unit) -> ServiceWork:
     fields = _timeout(unit, notes)
     others = [key for key in unit.keys("Service") if key not in _SERVICE_KEYS]
     notes += [(key, _SERVICE_NOTES[key]) for key in others if key in _SERVICE_NOTES]
+    notes += condition_notes(unit)
     rest = [key for key in others if key not in _SERVICE_NOTES]
     if rest:
         notes.append((", ".join(rest), "not converted"))
     return ServiceWork(command, fields, tuple(notes))
+
+
+def condition_notes(unit: Unit) -> list[tuple[str, str]]:
+    """Return a note for each condition of a unit, and for what follows from its end."""
+    keys = unit.keys("Unit")
+    notes = [(key, _CONDITION_NOTE) for key in keys if key.startswith(("Condition", "Assert"))]
+    return notes + [(key, _CHAIN_NOTE) for key in keys if key in ("OnFailure", "OnSuccess")]
 
 
 def _all(unit: Unit, key: str) -> tuple[str, ...]:

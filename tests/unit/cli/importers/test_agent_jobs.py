@@ -160,7 +160,13 @@ def test_a_job_that_cannot_be_converted_is_refused(changes: dict[str, Json], rea
     assert reason in reading.refused[0].why
 
 
-@pytest.mark.parametrize("text", ["{", "{}", '"jobs"'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{", "{}", '"jobs"', "[" * 100_000,
+        '[{"name": "a", "payload": {"kind": "agentTurn", "message": "x", "timeoutSeconds": Infinity}}]',
+    ],
+)  # fmt: skip
 def test_another_file_is_an_error(text: str):
     with pytest.raises(InvalidArgument, match=r"jobs\.json"):
         read_openclaw(text, file="jobs.json")
@@ -191,6 +197,13 @@ def test_schedules_and_repeats_of_hermes():
     assert "deliver" not in once.fields
     origin = only(hermes(deliver="origin", origin={"platform": "discord", "chat_id": 7}))
     assert (origin.fields["channel"], origin.fields["to"]) == ("discord", "7")
+
+
+@pytest.mark.parametrize("expression", ["0 9 * * * 5", "0 9 * * * 5 2027", "@daily", None])
+def test_an_expression_that_would_mean_something_else_is_refused(expression: Json):
+    """In the library that Hermes uses, seconds are the last field."""
+    reading = hermes(schedule={"kind": "cron", "expr": expression})
+    assert "does not have five fields" in reading.refused[0].why
 
 
 def test_a_script_of_hermes_without_an_agent_is_refused():

@@ -267,6 +267,22 @@ def test_an_instance_uses_the_specifiers_of_its_name_and_a_template_is_refused()
     assert "template" in read("[Timer]\nOnCalendar=daily\n", service, "backup@.timer").refused[0].why
 
 
+def test_an_escaped_name_is_unescaped_where_systemd_does():
+    service = "[Service]\nExecStart=/bin/backup %i /%I %P\n"
+    command = only(read("[Timer]\nOnCalendar=daily\n", service, r"my-backup@srv-caf\xc3\xa9.timer")).command
+    assert command is not None
+    assert command.argv == ("/bin/backup", r"srv-caf\xc3\xa9", "/srv/café", "my/backup")
+
+
+def test_conditions_that_are_lost_are_named():
+    reading = read(
+        "[Unit]\nConditionACPower=true\n[Timer]\nOnCalendar=daily\n",
+        f"[Unit]\nConditionPathExists=/mnt\nOnFailure=mail@%n.service\nAfter=x.mount\n{SERVICE}",
+    )
+    assert only(reading).name == "backup"
+    assert set(notes(reading)) == {"ConditionACPower", "ConditionPathExists", "OnFailure"}
+
+
 def test_specifiers_of_the_machine_are_refused():
     reading = read("[Timer]\nOnCalendar=daily\n", "[Service]\nExecStart=/bin/backup %h\n")
 
