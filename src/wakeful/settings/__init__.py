@@ -246,23 +246,21 @@ def read_settings(environment: Mapping[str, str], file: Path | None = None) -> S
     Traceback (most recent call last):
     wakeful.errors.InvalidArgument: WAKEFUL_PORT: 'http' is not a whole number
     """
-    known = _kinds()
     values: dict[str, Any] = {"lanes": {}, "channels": {}}
     grouped: dict[str, tuple[str, object]] = {}
     if file is not None and file.is_file():
-        values |= _from_file(file, known, grouped)
+        try:
+            content = tomllib.loads(file.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InvalidArgument(f"{file}: not valid TOML: {error}") from error
+        found = {key: _read_one(values, grouped, f"{file}: {key}", key, content[key]) for key in content}
+        unknown = sorted(key for key in found if not found[key])
+        if unknown:
+            names = ", ".join(_kinds())
+            raise InvalidArgument(f"{file}: unknown setting: {', '.join(unknown)}; known are {names}")
     for name, text in environment.items():
-        key = name.removeprefix(PREFIX).lower()
-        if name.startswith(PREFIX) and key in known:
-            values[key] = _value(name, key, text, known[key])
-        elif name.startswith(PREFIX + "LANE_"):
-            values["lanes"][_lane(key)] = _value(name, "lane_main", text, int)
-        elif name.startswith(PREFIX + "CHANNEL_"):
-            values["channels"][_channel(name, key)] = _channel_url(name, text)
-        elif name == PREFIX + GROUPS.upper():
-            values[GROUPS] = read_groups(name, text)
-        elif name.startswith(PREFIX) and (is_chat(key) or is_event_server(key)):
-            grouped[key] = name, text
+        if name.startswith(PREFIX):
+            _read_one(values, grouped, name, name.removeprefix(PREFIX).lower(), text)
     read = read_chat({key: each for key, each in grouped.items() if is_chat(key)})
     servers = read_event_servers({key: each for key, each in grouped.items() if is_event_server(key)})
     settings = Settings(
@@ -282,28 +280,24 @@ def _kinds() -> Mapping[str, Any]:
     return {key: kind for key, kind in get_type_hints(Settings).items() if key not in _NAMED}
 
 
-def _from_file(
-    file: Path, known: Mapping[str, Any], grouped: dict[str, tuple[str, object]]
-) -> dict[str, Any]:
-    """Return the settings of a file; those of chat endpoints and event servers are added to `grouped`."""
-    try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"{file}: not valid TOML: {error}") from error
-    lanes = {key for key in content.keys() - known.keys() if key.startswith("lane_")}
-    channels = {key for key in content if key.startswith("channel_")}
-    for key in [key for key in content if is_chat(key) or is_event_server(key)]:
-        grouped[key] = f"{file}: {key}", content.pop(key)
-    groups = {GROUPS: read_groups(f"{file}: {GROUPS}", content.pop(GROUPS))} if GROUPS in content else {}
-    unknown = sorted(content.keys() - known.keys() - lanes - channels)
-    if unknown:
-        raise InvalidArgument(f"{file}: unknown setting: {', '.join(unknown)}; known are {', '.join(known)}")
-    own = {_lane(key): _value(f"{file}: {key}", "lane_main", content.pop(key), int) for key in lanes}
-    urls = {
-        _channel(f"{file}: {key}", key): _channel_url(f"{file}: {key}", content.pop(key)) for key in channels
-    }
-    said = {key: _value(f"{file}: {key}", key, value, known[key]) for key, value in content.items()}
-    return {**said, **groups, "lanes": own, "channels": urls}
+def _read_one(
+    values: dict[str, Any], grouped: dict[str, tuple[str, object]], name: str, key: str, value: object
+) -> bool:
+    """Add a setting to `values`; one of a chat endpoint or an event server to `grouped`. False: unknown."""
+    known = _kinds()
+    if key in known:
+        values[key] = _value(name, key, value, known[key])
+    elif key.startswith("lane_"):
+        values["lanes"][_lane(key)] = _value(name, "lane_main", value, int)
+    elif key.startswith("channel_"):
+        values["channels"][_channel(name, key)] = _channel_url(name, value)
+    elif key == GROUPS:
+        values[GROUPS] = read_groups(name, value)
+    elif is_chat(key) or is_event_server(key):
+        grouped[key] = name, value
+    else:
+        return False
+    return True
 
 
 def _lane(key: str) -> str:
