@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from wakeful.errors import AlreadyExists, FailedPrecondition
+from wakeful.errors import FailedPrecondition
 from wakeful.job.job import StaleJob
 from wakeful.run.conversations import job_session
 from wakeful.run.run import NewRun, RunDetails
@@ -32,6 +32,7 @@ from wakeful.store.postgres.session import Db
 from wakeful.store.postgres.statements import insert_cursors_from, insert_jobs_from, insert_runs_from
 from wakeful.store.row_mapping import view_of_new_run
 from wakeful.store.rows import JobRow, RunView
+from wakeful.store.sql.jobs import name_taken
 from wakeful.values.clock import Clock
 from wakeful.values.ids import is_id
 from wakeful.values.stored_text import clean_text
@@ -263,9 +264,7 @@ class PostgresCallerTransaction:
             job_session(row.name),
         )
         if not made:
-            raise AlreadyExists(
-                f"agent '{row.agent}' already has a job '{row.name}'; update that one, or choose another name"
-            )
+            raise name_taken(row)
 
     async def _claim_key(self, keyed: Keyed[list[RunView]], views: list[RunView], now_ms: int) -> None:
         """Write the key with its response, or raise AlreadyPerformed with that of an earlier call.

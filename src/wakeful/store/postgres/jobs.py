@@ -13,7 +13,6 @@ from typing import Final
 
 from asyncpg import UniqueViolationError
 
-from wakeful.errors import AlreadyExists
 from wakeful.job.self_scheduling import APPROVAL
 from wakeful.run.consequences import JOB_DELETED, JOB_DISABLED, Withdrawal
 from wakeful.run.run import NewRun
@@ -43,7 +42,7 @@ from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sql import accounts, prechecks
 from wakeful.store.sql.history import delete_of_new_jobs
 from wakeful.store.sql.incidents import close_of_jobs
-from wakeful.store.sql.jobs import find_name_conflict
+from wakeful.store.sql.jobs import find_name_conflict, name_taken
 from wakeful.store.sql.new_runs import check_written
 from wakeful.store.sql.usage import note_waiting_jobs
 from wakeful.values.clock import Clock
@@ -298,7 +297,7 @@ async def create_jobs(
         made = await _create_few(db, now_ms, ordered, allowance)
         for new in jobs:
             if new.id not in made:
-                raise _name_taken(new)
+                raise name_taken(new)
     else:
         await delete_of_new_jobs(PostgresSession(db), [new.key for new in jobs])
         await hold_agents(db, now_ms, owners(jobs), agents)
@@ -310,7 +309,7 @@ async def create_jobs(
             taken = await find_name_conflict(PostgresSession(db), jobs)
             if taken is None:
                 raise
-            raise _name_taken(taken) from error
+            raise name_taken(taken) from error
         if allowance is not None:
             await charge(db, now_ms, jobs, allowance)
     events.record_changed_jobs((new.id, *new.key) for new in jobs)
@@ -360,7 +359,7 @@ async def change_job(
     try:
         (new,) = await write_changes(db, events, now_ms, [(old, changed)])
     except UniqueViolationError as error:
-        raise _name_taken(changed.job) from error
+        raise name_taken(changed.job) from error
     if new.agent != old.agent:
         await hold_agents(db, now_ms, owners([new]))
     return new, True
@@ -411,9 +410,3 @@ async def delete_job(
     await close_of_jobs(PostgresSession(db), events, [job_id], now_ms, JOB_DELETED)
     await db.execute(sql.DELETE_JOBS_WITHOUT_RUNS, [job_id])
     return True
-
-
-def _name_taken(row: JobRow) -> AlreadyExists:
-    return AlreadyExists(
-        f"agent '{row.agent}' already has a job '{row.name}'; update that one, or choose another name"
-    )

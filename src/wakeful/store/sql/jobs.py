@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
+from wakeful.errors import AlreadyExists
 from wakeful.job.job import AGENT_INACTIVE
 from wakeful.job.self_scheduling import APPROVAL
 from wakeful.job.start_rules import BudgetBlock
@@ -290,6 +291,13 @@ async def job(session: SqlSession, workspace: str, agent: str, name: str) -> Job
 async def taken_names(session: SqlSession, workspace: str, agent: str, names: Sequence[str]) -> set[str]:
     """Return those of these names that jobs of the agent have."""
     return set(await session.column(TAKEN_NAMES, workspace, agent, list(names)))
+
+
+def name_taken(row: JobRow) -> AlreadyExists:
+    """Return the error for a new or changed job whose name another job has."""
+    return AlreadyExists(
+        f"agent '{row.agent}' already has a job '{row.name}'; update that one, or choose another name"
+    )
 
 
 async def find_name_conflict(session: SqlSession, new: Sequence[JobRow]) -> JobRow | None:

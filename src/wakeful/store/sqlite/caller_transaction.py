@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
-from wakeful.errors import AlreadyExists, FailedPrecondition, Unavailable
+from wakeful.errors import FailedPrecondition, Unavailable
 from wakeful.store.caller_transaction import JobKey, PlannedJob, PlannedWrite, perform
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.port import Store
@@ -118,9 +118,7 @@ async def _write(store: Store, planned: PlannedWrite) -> None:
     row = planned.row
     # Checked before: after an error in its insert, `create_jobs` would begin the transaction again.
     if await store.job(*row.key) is not None:
-        raise AlreadyExists(
-            f"agent '{row.agent}' already has a job '{row.name}'; update that one, or choose another name"
-        )
+        raise job_reads.name_taken(row)
     agents = {(row.workspace, row.agent): planned.agent}
     await store.create_jobs([row], planned.entries, planned.allowance, agents=agents)
 

@@ -7,7 +7,6 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from wakeful.errors import AlreadyExists
 from wakeful.job.self_scheduling import APPROVAL
 from wakeful.run.consequences import JOB_DELETED, JOB_DISABLED, Withdrawal
 from wakeful.run.run import NewRun
@@ -32,7 +31,7 @@ from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sql import accounts, prechecks
 from wakeful.store.sql.history import delete_of_new_jobs
 from wakeful.store.sql.incidents import close_of_jobs
-from wakeful.store.sql.jobs import find_name_conflict, job_by_id, job_row, jobs_by_ids
+from wakeful.store.sql.jobs import find_name_conflict, job_by_id, job_row, jobs_by_ids, name_taken
 from wakeful.store.sql.new_runs import check_written
 from wakeful.store.sql.usage import note_waiting_jobs
 from wakeful.store.sqlite import statements as sql
@@ -132,7 +131,7 @@ async def create_jobs(
         taken = await find_name_conflict(SqliteSession(db), jobs)
         if taken is None:
             raise
-        raise _name_taken(taken) from error
+        raise name_taken(taken) from error
     if allowance is not None:
         charge(db, now_ms, jobs, allowance)
     events.record_changed_jobs((new.id, *new.key) for new in jobs)
@@ -191,7 +190,7 @@ async def write_change(
     try:
         db.execute(sql.CHANGE_JOB, new)
     except sqlite3.IntegrityError as error:
-        raise _name_taken(new) from error
+        raise name_taken(new) from error
     if new.agent != old.agent:
         add_agents(db, now_ms, owners([new]))
     edit = precheck_edit(old, new)
@@ -234,12 +233,6 @@ async def delete_job(
     await close_of_jobs(SqliteSession(db), events, [job_id], now_ms, JOB_DELETED)
     delete_without_runs(db, [job_id])
     return True
-
-
-def _name_taken(row: JobRow) -> AlreadyExists:
-    return AlreadyExists(
-        f"agent '{row.agent}' already has a job '{row.name}'; update that one, or choose another name"
-    )
 
 
 async def put_agent(

@@ -55,9 +55,9 @@ ADVANCE: Final = Bulk(
     f"({marks(4)})",
     ") v WHERE jobs.rowid = v.column4",
 )
-ADVANCE_AND_DISABLE: Final = """
-    UPDATE jobs SET next_at = ?, wake_at = ?, run_count = ?, enabled = ?, disabled_reason = ?,
-        decided_ticks = coalesce(?, decided_ticks)
+#: by rowid
+HALT: Final = """
+    UPDATE jobs SET enabled = ?, disabled_reason = ?, decided_ticks = coalesce(?, decided_ticks)
     WHERE rowid = ?"""
 #: the primary key, once for each. Their last tick was skipped, so no run can end them
 REFUSED: Final = """
