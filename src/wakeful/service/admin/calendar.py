@@ -17,10 +17,9 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
 from wakeful.cron.zone import zone
-from wakeful.errors import InvalidArgument, WakefulError
+from wakeful.errors import InvalidArgument
 from wakeful.forecast.peaks import TimingCount, Week, compute_week
 from wakeful.job.policy import DAY_MS
-from wakeful.logs import get_logger
 from wakeful.service.admin.calendar_weeks import (
     HOUR_MS,
     CalendarDay,
@@ -34,7 +33,7 @@ from wakeful.service.admin.calendar_weeks import (
     week_days,
 )
 from wakeful.service.admin.figures import Figures
-from wakeful.service.admin.peaks import PAGES_SHARE, peak_thread
+from wakeful.service.admin.peaks import PAGES_SHARE, Computations, peak_thread
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.store.port import Store
@@ -55,17 +54,11 @@ Key = tuple[str, str | None, int, int]
 #: Computes a value from counts; it calls the second argument often.
 Compute = Callable[[list[TimingCount], Callable[[], object]], T]
 
-log = get_logger("wakeful.peaks")
-
 #: How many weeks ahead and back the calendar goes.
 WEEKS_AHEAD: Final = 4
 WEEKS_BACK: Final = 52
 #: How many agents the filter offers.
 _AGENTS: Final = 100
-
-
-class _Stopped(Exception):
-    pass
 
 
 class _Kept(NamedTuple, Generic[T]):
@@ -74,15 +67,14 @@ class _Kept(NamedTuple, Generic[T]):
     took_s: float
 
 
-class TimingCache(Generic[T]):
+class TimingCache(Computations[Key, T]):
     """Computes values in the thread of load peaks, and keeps them."""
 
     def __init__(self, store: Store, weight: int) -> None:
+        super().__init__()
         self._store = store
         self._weight = weight
         self._kept: BoundedCache[Key, _Kept[T]] = BoundedCache(_BUDGET)
-        self._computing: dict[Key, asyncio.Task[T]] = {}
-        self._closed = False
 
     async def get(self, key: Key, compute: Compute[T]) -> T | None:
         """Return a value that is kept, or computed within a moment; None: it is being computed."""
@@ -90,44 +82,19 @@ class TimingCache(Generic[T]):
         age = USABLE_S if kept is None else time.monotonic() - kept.at
         if kept is not None and age < max(KEPT_S, kept.took_s / PAGES_SHARE):
             return kept.value
-        task = self._computing.get(key)
-        if task is None:
-            task = self._computing[key] = asyncio.create_task(self._compute(key, compute))
-            task.add_done_callback(partial(self._done, key))
+        task = self.start(key, partial(self._compute, key, compute))
         if kept is not None and age < USABLE_S:
             return kept.value
         done, _ = await asyncio.wait([task], timeout=WAIT_S)
         return task.result() if done else None
 
-    async def close(self) -> None:
-        """Stop computing."""
-        self._closed = True
-        tasks = [*self._computing.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
     async def _compute(self, key: Key, compute: Compute[T]) -> T:
         began = time.monotonic()
         counts = await self._store.timings(key[0], key[1])
-        value = await asyncio.get_running_loop().run_in_executor(peak_thread, compute, counts, self._pause)
+        value = await asyncio.get_running_loop().run_in_executor(peak_thread, compute, counts, self.pause)
         ended = time.monotonic()
         self._kept.put(key, _Kept(value, ended, ended - began), self._weight)
         return value
-
-    def _pause(self) -> None:
-        """Let the event loop run. Called in the thread."""
-        if self._closed:
-            raise _Stopped
-        time.sleep(0)
-
-    def _done(self, key: Key, task: asyncio.Task[T]) -> None:
-        self._computing.pop(key, None)
-        error = None if task.cancelled() else task.exception()
-        if isinstance(error, WakefulError):
-            log.debug("peaks.unavailable", error=error.message)
-        elif error is not None and not isinstance(error, _Stopped):
-            log.error("peaks.failed", exc_info=error)
 
 
 class HourFigures(NamedTuple):

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from wakeful.errors import WakefulError
 from wakeful.forecast.peaks import WEEK_MINUTES, Week, compute_week
@@ -19,6 +20,9 @@ from wakeful.service.auth.access import LOCAL, Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.store.port import Store
 from wakeful.values.bounded_cache import MB, BoundedCache
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 
 #: How long a computed week is returned.
 KEPT_MS: Final = 60_000
@@ -34,8 +38,6 @@ _SHARE: Final = 1 / 20
 PAGES_SHARE: Final = 1 / 100
 #: How many workspaces wait for a computation at once.
 _MOST_WAITING: Final = 100
-#: The pause after each timing. A shorter one often ends before another thread runs.
-_PAUSE_S: Final = 0.000_2
 _BUDGET: Final = 8 * MB
 _WEIGHT: Final = 8 * WEEK_MINUTES + 16 * 1024
 
@@ -59,15 +61,58 @@ class _Stopped(Exception):
     pass
 
 
-class WeekCache:
+class Computations(Generic[K, T]):
+    """Computes values in the thread of load peaks, each once at a time."""
+
+    #: the pause after each timing
+    pause_s = 0.0
+
+    def __init__(self) -> None:
+        self._computing: dict[K, asyncio.Task[T]] = {}
+        self._closed = False
+
+    async def close(self) -> None:
+        """Stop computing."""
+        self._closed = True
+        tasks = [*self._computing.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def start(self, key: K, compute: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:
+        """Start a computation, or return the one in progress. A later request starts a failed one again."""
+        task = self._computing.get(key)
+        if task is None:
+            task = self._computing[key] = asyncio.get_running_loop().create_task(compute())
+            task.add_done_callback(partial(self._done, key))
+        return task
+
+    def pause(self) -> None:
+        """Let the event loop run. Called in the thread."""
+        if self._closed:
+            raise _Stopped
+        time.sleep(self.pause_s)
+
+    def _done(self, key: K, task: asyncio.Task[T]) -> None:
+        self._computing.pop(key, None)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, WakefulError):
+            log.debug("peaks.unavailable", error=error.message)
+        elif error is not None and not isinstance(error, _Stopped):
+            log.error("peaks.failed", exc_info=error)
+
+
+class WeekCache(Computations[_Key, ComputedWeek]):
     """Computes and keeps the load of the coming week, per workspace and agent."""
 
+    #: A shorter one often ends before another thread runs.
+    pause_s = 0.000_2
+
     def __init__(self, store: Store) -> None:
+        super().__init__()
         self._store = store
         self._kept: BoundedCache[_Key, ComputedWeek] = BoundedCache(_BUDGET)
-        self._computing: dict[_Key, asyncio.Task[ComputedWeek]] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._closed = False
 
     async def get(self, workspace: str, agent: str | None) -> ComputedWeek:
         """Return the week, at most a minute old."""
@@ -91,7 +136,6 @@ class WeekCache:
             if age_ms >= _USABLE_MS:
                 kept = None
         task = self._compute(key)
-        task.add_done_callback(_log_failure)
         if kept is None or kept.took_ms < 1_000 * wait_s:
             await asyncio.wait([task], timeout=wait_s)
         return task.result() if task.done() else kept
@@ -109,13 +153,9 @@ class WeekCache:
 
     async def close(self) -> None:
         """Stop computing."""
-        self._closed = True
         for timer in self._timers.values():
             timer.cancel()
-        tasks = [*self._computing.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await super().close()
 
     def _age_ms(self, kept: ComputedWeek) -> int:
         return abs(self._store.clock.now_ms() - kept.computed_ms)
@@ -132,21 +172,16 @@ class WeekCache:
         kept = self._kept.get((workspace, None))
         is_recent = kept is not None and self._age_ms(kept) < KEPT_MS  # a page needed it meanwhile
         if not self._closed and not is_recent:
-            self._compute((workspace, None)).add_done_callback(_log_failure)
+            self._compute((workspace, None))
 
     def _compute(self, key: _Key) -> asyncio.Task[ComputedWeek]:
-        """Start a computation, or return the one in progress."""
-        task = self._computing.get(key)
-        if task is None:
-            task = self._computing[key] = asyncio.get_running_loop().create_task(self._computed(key))
-            task.add_done_callback(lambda _: self._computing.pop(key, None))
-        return task
+        return self.start(key, partial(self._computed, key))
 
     async def _computed(self, key: _Key) -> ComputedWeek:
         began = time.monotonic()
         now_ms = self._store.clock.now_ms()
         counts = await self._store.timings(*key)
-        compute = partial(compute_week, counts, now_ms, self._pause)
+        compute = partial(compute_week, counts, now_ms, self.pause)
         week = await asyncio.get_running_loop().run_in_executor(peak_thread, compute)
         computed = ComputedWeek(week, now_ms, (time.monotonic() - began) * 1_000)
         self._kept.put(key, computed, _WEIGHT)
@@ -155,12 +190,6 @@ class WeekCache:
             ms=round(computed.took_ms),
         )  # fmt: skip
         return computed
-
-    def _pause(self) -> None:
-        """Let the event loop run. Called in the thread."""
-        if self._closed:
-            raise _Stopped
-        time.sleep(_PAUSE_S)
 
 
 class PeakService:
@@ -188,14 +217,3 @@ class PeakService:
         """
         await self._accounts.authorize(principal, "read", workspace, agent)
         return await self._weeks.recent(workspace, visible_agent(principal, agent), wait_s)
-
-
-def _log_failure(task: asyncio.Task[ComputedWeek]) -> None:
-    """Log that a computation in the background failed; a later save starts another one."""
-    if task.cancelled():
-        return
-    error = task.exception()
-    if isinstance(error, WakefulError):
-        log.debug("peaks.unavailable", error=error.message)
-    elif error is not None and not isinstance(error, _Stopped):
-        log.error("peaks.failed", exc_info=error)
