@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
@@ -58,7 +58,9 @@ log = get_logger("wakeful.launch.function")
 _T = TypeVar("_T")
 
 
-class _Registered(NamedTuple):
+class RegisteredFunction(NamedTuple):
+    """A function, and how it is called."""
+
     function: Callable[..., Any]
     #: whether it is a coroutine function
     awaited: bool
@@ -82,7 +84,7 @@ class FunctionLauncher(Launcher):
 
     def __init__(self, threads: int = DEFAULT_THREADS, *, context: HandlerContext | None = None) -> None:
         self._context = context
-        self._functions: dict[str, _Registered] = {}
+        self._functions: dict[str, RegisteredFunction] = {}
         self._capabilities: Mapping[str, int] = {}
         #: called when another function is registered
         self.on_capabilities_changed: Callable[[], object] = lambda: None
@@ -98,7 +100,7 @@ class FunctionLauncher(Launcher):
         AlreadyExists if another function has the name, unless `replace` is set.
         """
         takes_run = takes_run_parameter(name, function, only_run=not arguments)
-        registered = _Registered(function, is_awaited(function), takes_run)
+        registered = RegisteredFunction(function, is_awaited(function), takes_run)
         known = self._functions.get(name)
         if known is not None and known.function is not function and not replace:
             raise AlreadyExists(f"a function '{name}' is registered already; give this one another name")
@@ -152,14 +154,7 @@ class FunctionLauncher(Launcher):
                 reason = f"the payload does not have the arguments of the function '{name}': {error}"
                 return Failed(truncate(reason), permanent=True, reason="arguments")
         try:
-            if not awaited:
-                value = await self._in_thread(function, takes_run, run)
-            elif self._context is not None:
-                value = await self._await_in_context(function, takes_run, run, self._context())
-            elif takes_run:
-                value = await function(run)
-            else:
-                value = await function()
+            value = await self._call(RegisteredFunction(function, awaited, takes_run), run)
         except Permanent as error:
             return Failed(truncate(error.message), permanent=True, reason="permanent")
         except asyncio.CancelledError:
@@ -188,20 +183,23 @@ class FunctionLauncher(Launcher):
         return await self._check(run, str(name), found, verdict_of_value)
 
     async def _check(
-        self, run: Launch, name: str, found: _Registered, read: Callable[[object], _T]
+        self, run: Launch, name: str, found: RegisteredFunction, read: Callable[[object], _T]
     ) -> _T | Failed:
         """Call the function of a precheck or verification, and read what it returns."""
-        function, awaited, takes_run = found
         try:
-            if not awaited:
-                return read(await self._in_thread(function, takes_run, run))
-            if self._context is not None:
-                return read(await self._await_in_context(function, takes_run, run, self._context()))
-            return read(await (function(run) if takes_run else function()))
+            return read(await self._call(found, run))
         except Permanent as error:
             return Failed(truncate(error.message), permanent=True)
         except BaseException as error:  # a caller that cancels this does not read the result
             return _failure(run, name, error)
+
+    async def _call(self, found: RegisteredFunction, run: Launch) -> object:
+        function, awaited, takes_run = found
+        if not awaited:
+            return await self._in_thread(function, takes_run, run)
+        if self._context is not None:
+            return await self._await_in_context(function, takes_run, run, self._context())
+        return await (function(run) if takes_run else function())
 
     async def _await_in_context(
         self, function: Callable[..., Any], takes_run: bool, run: Launch, context: Any
@@ -228,9 +226,7 @@ class FunctionLauncher(Launcher):
         call: Callable[[], object] = partial(function, run) if takes_run else function
         if self._context is not None:
             call = partial(_call_in_context, call, self._context)
-        value = await self._threads.run(call, warn_abandoned)
-        # A function may return a coroutine, such as a lambda around an `async def`.
-        return await value if isinstance(value, Awaitable) else value
+        return await self._threads.run(call, warn_abandoned)
 
     def _not_registered(self, name: object) -> Failed:
         known = ", ".join(sorted(self._functions)[:20]) or "none"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, copy_context
 from queue import SimpleQueue
 from threading import Thread
@@ -113,7 +113,10 @@ class Threads:
         self.abandoned = 0
 
     async def run(self, function: Callable[[], object], abandoned: Callable[[], None]) -> object:
-        """Call the function and return its result. On cancellation it runs on, and `abandoned` is called."""
+        """Call the function and return its result. On cancellation it runs on, and `abandoned` is called.
+
+        A function may return a coroutine, such as a lambda around an `async def`: it is awaited.
+        """
         async with self._slots:
             if self.abandoned >= self._limit * _ABANDONED_PER_SLOT:
                 raise NoThread(
@@ -136,7 +139,7 @@ class Threads:
                 raise
         if error is not None:
             raise error
-        return value
+        return await value if isinstance(value, Awaitable) else value
 
     def close(self) -> None:
         """Stop the idle threads. Busy ones end after their function."""

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from wakeful.errors import AlreadyExists, Permanent
-from wakeful.launch.function import Function, error_text, is_awaited, takes_run_parameter
+from wakeful.launch.function import (
+    Function,
+    RegisteredFunction,
+    error_text,
+    is_awaited,
+    takes_run_parameter,
+)
 from wakeful.launch.port import MAX_OUTPUT, truncate
 from wakeful.launch.user_code import NoThread, Threads, isolate
 from wakeful.logs import get_logger
@@ -136,25 +142,20 @@ def _text(output: object) -> str:
         return repr(output)
 
 
-class _Handler(NamedTuple):
-    function: Callable[..., object]
-    #: whether it is a coroutine function
-    awaited: bool
-    takes_run: bool
-
-
 class Handlers:
     """Functions by the names of jobs (`digest`, or `agent/digest`), and one for all other runs."""
 
     def __init__(self, threads: int) -> None:
-        self._by_name: dict[str, _Handler] = {}
-        self._default: _Handler | None = None
+        self._by_name: dict[str, RegisteredFunction] = {}
+        self._default: RegisteredFunction | None = None
         self._max_threads = threads
         self._threads: Threads | None = None
 
     def add(self, name: str | None, function: Function) -> None:
         """Register the handler of a name; None: of all runs without one."""
-        handler = _Handler(function, is_awaited(function), takes_run_parameter(name or "handler", function))
+        handler = RegisteredFunction(
+            function, is_awaited(function), takes_run_parameter(name or "handler", function)
+        )
         if name is None:
             if self._default is not None:
                 raise AlreadyExists("there is a handler already; give this function the name of its job")
@@ -181,7 +182,7 @@ class Handlers:
         async def call() -> None:
             args = (run,) if handler.takes_run else ()
             if handler.awaited:
-                value = await handler.function(*args)  # type: ignore[misc]
+                value = await handler.function(*args)
             else:
                 value = await self._in_thread(handler.function, args, warn_abandoned)
             results.append(result_of_value(value))
@@ -201,7 +202,7 @@ class Handlers:
             self._threads.close()
             self._threads = None
 
-    def _find(self, run: Run) -> _Handler | None:
+    def _find(self, run: Run) -> RegisteredFunction | None:
         own = self._by_name.get(f"{run.agent}/{run.job}") or self._by_name.get(run.job or "")
         return own or self._default
 
@@ -210,9 +211,7 @@ class Handlers:
     ) -> object:
         if self._threads is None:
             self._threads = Threads(self._max_threads)
-        value = await self._threads.run(lambda: function(*args), abandoned)
-        # A function may return a coroutine, such as a lambda around an `async def`.
-        return await value if isinstance(value, Awaitable) else value
+        return await self._threads.run(lambda: function(*args), abandoned)
 
     @staticmethod
     def _failure(run: Run, error: BaseException) -> Result:
