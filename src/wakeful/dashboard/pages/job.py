@@ -47,6 +47,7 @@ async def job(page: PageDep, agent: str, name: str) -> Response:
         tz=_tz(found),
         **(await _overview(page, found) if page.wants("overview") else {}),
         **(await _runs(page, found) if page.wants("runs") else {}),
+        **(_definition(page, found) if page.wants("ticks", "definition") else {}),
         **({} if page.regions else await _rest(page, found)),
     )
 
@@ -94,24 +95,28 @@ async def _runs(page: PageRequest, job: JobRecord) -> dict[str, Any]:
     return {"items": run_items(found.runs, page.now_ms), "cursor": found.cursor}
 
 
+def _definition(page: PageRequest, job: JobRecord) -> dict[str, Any]:
+    """Return what the job is and when it fires."""
+    return {
+        "ticks": tick_items(_ticks(job), _tz(job), page.now_ms),
+        "definition": minimal(document_of(job.definition), page.services.accounts.defaults),
+    }
+
+
 async def _rest(page: PageRequest, job: JobRecord) -> dict[str, Any]:
-    """Return what no region shows: ticks, chain, definition, suggestions and history."""
+    """Return what no region shows: chain, suggestions and history."""
     services, principal, workspace = page.services, page.principal, page.workspace
     suggested = await services.admin.suggestions.list(
         principal, workspace, agent=job.agent, job=job.id, statuses=("open", "applied"), limit=5
     )
     base_url = services.public_url or str(page.request.base_url).rstrip("/")
-    document = document_of(job.definition)
-    defaults = services.accounts.defaults
-    enabled = {**document, "enabled": job.enabled}
+    enabled = {**document_of(job.definition), "enabled": job.enabled}
     return {
         "states": [("", "All states"), *((each, STATES[each]) for each in LISTED_STATES)],
-        "ticks": tick_items(_ticks(job), _tz(job), page.now_ms),
         "chain": await services.jobs.details.chain(job),
-        "definition": minimal(document, defaults),
         **_compared(page, await services.jobs.revisions.list(principal, workspace, job.agent, job.name)),
         "suggestions": [SUGGESTIONS.to_json(each) for each in suggested],
-        "snippets": await write_texts(enabled, workspace, job.agent, base_url, defaults),
+        "snippets": await write_texts(enabled, workspace, job.agent, base_url, services.accounts.defaults),
         "audit": await _audit(page, job),
     }
 

@@ -1,7 +1,9 @@
 // The list of jobs: search while typing, filters in the address, selection, and actions on what is selected.
 
+import { path } from "./addresses.js";
+import { request } from "./api.js";
 import { bulk } from "./bulk.js";
-import { element } from "./dialogs.js";
+import { confirmDialog, element, toast } from "./dialogs.js";
 import { refreshRegion } from "./live.js";
 
 const DELAY_MS = 200;
@@ -170,7 +172,8 @@ function startSelection(root, region, refresh) {
       show();
     }
     const item = event.target.closest("button[data-row]");
-    if (item) act(item.dataset.row === "approve" ? "resume" : item.dataset.row, { jobs: [rowOf(item).key] });
+    if (item?.dataset.row === "approve") approve(item);
+    else if (item) act(item.dataset.row, { jobs: [rowOf(item).key] });
   });
   bar.addEventListener("click", (event) => {
     if (event.target.closest("[data-select-all]")) {
@@ -185,6 +188,20 @@ function startSelection(root, region, refresh) {
       act(button.dataset.bulk, select);
     }
   });
+
+  // Only as it is listed: it may have changed since.
+  async function approve(item) {
+    const { row, key, link } = rowOf(item);
+    const version = Number(row.dataset.version);
+    if (!(await confirmDialog(`Approve ${link.textContent}?`, { confirm: "Approve" }))) return;
+    try {
+      await request("POST", path("inbox", `approval:${key}`, "approve"), { version });
+      toast(`${link.textContent} is approved`);
+    } catch (error) {
+      toast(error.message, { kind: "error" });
+    }
+    await refresh();
+  }
 
   async function act(action, select) {
     const several = !select.jobs || select.jobs.length > 1 || selected.size > 1;
