@@ -183,15 +183,7 @@ def deliveries(
 def new_delivery(row: SubscriptionRow, key: str, payload: str, now_ms: int, at_ms: int) -> NewRun:
     """Return the run that delivers a message. `key` is the same in each attempt to make it."""
     run = manual_run(
-        job_id=row.job_id,
-        workspace=row.workspace,
-        agent=row.agent,
-        job_name=job_name(row.id),
-        lane=_LANE,
-        trigger="event",
-        now_ms=now_ms,
-        scheduled_ms=at_ms,
-        serial=True,
-        payload=payload,
-    )
+        job_id=row.job_id, workspace=row.workspace, agent=row.agent, job_name=job_name(row.id), lane=_LANE,
+        trigger="event", now_ms=now_ms, scheduled_ms=at_ms, serial=True, payload=payload,
+    )  # fmt: skip
     return run._replace(idempotency_key=hashlib.sha256(f"{row.id}:{key}".encode()).hexdigest())

@@ -137,39 +137,31 @@ class EventLauncher(WebhookLauncher):
             raise CallbackRefused("it did not return the challenge of the verification", "challenge_failed")
 
     async def _send(
-        self,
-        url: str,
-        keys: tuple[bytes, ...],
-        subscription: str,
-        message: Mapping[str, Json],
-        message_id: str,
+        self, url: str, keys: tuple[bytes, ...], to: str, message: dict[str, Json], message_id: str
     ) -> Response:
         if self._client is None:
             raise Unavailable("no engine runs in this process; send the request to another one")
-        body = compact(dict(message)).encode()
-        headers = self._signed(message_id, keys, body, subscription)
+        body = compact(message).encode()
+        headers = self._signed(message_id, keys, body, to)
         async with asyncio.timeout(_VERIFY_S):
             return await self._client.request("POST", URL(url), headers, body, MAX_MESSAGE)
 
-    def tell_end(self, url: str, keys: tuple[bytes, ...], subscription: str, code: int, message: str) -> None:
+    def tell_end(self, url: str, keys: tuple[bytes, ...], subscription: str, code: int, why: str) -> None:
         """Tell a callback in the background that its subscription is over, if it takes such messages."""
         if self._client is not None and takes_control(URL(url).raw_host):
-            notice = self._tell_end(url, keys, subscription, terminated_json(code, message))
-            task = asyncio.create_task(notice, name="wakeful-event-end")
+            task = asyncio.create_task(self._tell(url, keys, subscription, terminated_json(code, why)))
             self._notices.add(task)
             task.add_done_callback(self._notices.discard)
 
-    async def _tell_end(
-        self, url: str, keys: tuple[bytes, ...], subscription: str, message: Mapping[str, Json]
-    ) -> None:
+    async def _tell(self, url: str, keys: tuple[bytes, ...], to: str, message: dict[str, Json]) -> None:
         message_id = _message_id(message)
         for pause_s in _PAUSES_S:
             await asyncio.sleep(pause_s)
             try:
-                if (await self._send(url, keys, subscription, message, message_id)).status < 500:
+                if (await self._send(url, keys, to, message, message_id)).status < 500:
                     return
             except (HttpError, OSError, ValueError, WakefulError) as error:
-                log.info("subscription.not_told", subscription=subscription, error=str(error))
+                log.info("subscription.not_told", subscription=to, error=str(error))
 
     async def close(self) -> None:
         """Close the connections; callbacks that are not told yet are not told."""

@@ -59,6 +59,9 @@ class EventDefinition(NamedTuple):
         }
 
 
+_RUN: Final = (
+    "runId", "job", "agent", "state", "reason", "trigger", "scheduledAt", "finishedAt", "output", "error",
+)  # fmt: skip
 _INCIDENT: Final = (
     "incidentId", "job", "agent", "cause", "error", "state", "failedRuns", "openedAt", "runId",
 )  # fmt: skip
@@ -105,18 +108,7 @@ EVENTS: Final[Mapping[str, EventDefinition]] = {
         _changed(
             "run.finished",
             "A run succeeded, failed, or ended without being started.",
-            (
-                "runId",
-                "job",
-                "agent",
-                "state",
-                "reason",
-                "trigger",
-                "scheduledAt",
-                "finishedAt",
-                "output",
-                "error",
-            ),
+            _RUN,
             {
                 "state": "Only runs that ended so: succeeded, failed, cancelled, skipped or missed.",
                 "trigger": "Only runs that were started so, such as schedule or user.",

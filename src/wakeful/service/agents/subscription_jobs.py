@@ -20,8 +20,7 @@ from wakeful.signal.event_catalog import TICK, EventDefinition, job_name
 from wakeful.values.ids import new_id
 from wakeful.values.json_value import Json
 
-#: The labels of the jobs of subscriptions.
-LABELS: Final = {"system": "subscription"}
+_LABELS: Final = {"system": "subscription"}
 #: One event at a time, in order. 30 attempts take about five hours.
 _POLICY: Final = Policy(
     overlap="queue",
@@ -63,7 +62,7 @@ def subscription_job(
     first = first or TickCursor(now_ms, now_ms)
     target: dict[str, Json] = {"kind": KIND, "subscription": identity, "sinceMs": first.since_ms}
     about = f"Delivers the event {event.name} to a subscriber."
-    definition = Definition(job_name(identity), None, _POLICY, Work(target), None, about, LABELS)
+    definition = Definition(job_name(identity), None, _POLICY, Work(target), None, about, _LABELS)
     if event.name == TICK:
         read = _tick_definition(arguments, first.since_ms, context)
         work = replace(definition.work, message=read.work.message)
@@ -72,15 +71,7 @@ def subscription_job(
     job_id = new_id(now_ms)
     next_ms, wake_ms = begin(job_id, definition, anchor_ms, first.at_ms)
     return JobRecord(
-        id=job_id,
-        workspace=context.workspace,
-        agent=context.agent,
-        definition=definition,
-        enabled=True,
-        anchor_ms=anchor_ms,
-        next_ms=next_ms,
-        wake_ms=wake_ms,
-        created_ms=now_ms,
-        updated_ms=now_ms,
+        id=job_id, workspace=context.workspace, agent=context.agent, definition=definition, enabled=True,
+        anchor_ms=anchor_ms, next_ms=next_ms, wake_ms=wake_ms, created_ms=now_ms, updated_ms=now_ms,
         created_by=principal.creator,
-    )
+    )  # fmt: skip

@@ -166,18 +166,8 @@ async def sync(
             await session.execute(END, job.source_id, now_ms)
         if wanted is not None:
             source, secret = wanted
-            await session.execute(
-                ADD,
-                new_id(now_ms),
-                job.id,
-                job.version,
-                job.workspace,
-                job.agent,
-                source,
-                mode,
-                secret,
-                now_ms,
-            )
+            owner = job.id, job.version, job.workspace, job.agent
+            await session.execute(ADD, new_id(now_ms), *owner, source, mode, secret, now_ms)
     await session.execute_many(END, [(orphan, now_ms) for orphan in orphans])
     return bool(jobs or orphans)
 

@@ -76,6 +76,23 @@ KEYS_OF_PERSON: Final = "SELECT id FROM keys WHERE created_by = $1 AND revoked_a
 GRANTS_OF_PERSON: Final = """
     SELECT id, workspace, role FROM keys
     WHERE created_by = $1 AND revoked_at IS NULL AND client IS NOT NULL ORDER BY id"""
+#: the primary keys of keys and people. A transaction that revokes the key waits, and then sees the
+#: subscription. An assistant ends with the key of its person, or some time after the last sign-in
+KEY_END: Final = """
+    SELECT k.revoked_at, k.expires_at,
+        (SELECT o.expires_at FROM keys o
+            WHERE o.id = substr(k.created_by, 5) AND k.created_by LIKE 'key:%' AND k.client IS NOT NULL),
+        (SELECT p.signed_in_at FROM people p
+            WHERE p.id = substr(k.created_by, 8) AND k.created_by LIKE 'person:%' AND k.client IS NOT NULL)
+    FROM keys k WHERE k.id = $1 FOR SHARE"""
+#: the primary key: of an assistant, the person who connected it
+PERSON_OF_GRANT: Final = """
+    SELECT substr(created_by, 8), workspace, role FROM keys
+    WHERE id = $1 AND client IS NOT NULL AND created_by LIKE 'person:%'"""
+#: the primary key. A transaction that takes roles from the person waits, and then sees the subscription
+HOLD_GRANTS: Final = "SELECT grants FROM people WHERE id = $1 AND removed_at IS NULL FOR SHARE"
+#: The beginning of the principal of a key.
+_KEY: Final = "key:"
 #: subscriptions_of_principal, once for each key; keys_of_creator: what they subscribed to expires with them
 EXPIRE_SUBSCRIPTIONS_OF: Final = """
     UPDATE subscriptions SET expires_at = $2 WHERE ended_at IS NULL AND principal IN (
@@ -149,6 +166,24 @@ async def end_access(session: SqlSession, person: PersonRow) -> bool:
     await delete_sessions(session, person.actor)
     await _expire_subscriptions(session, person._replace(grants={}))
     return changed > 0
+
+
+async def key_end(session: SqlSession, principal: str, now_ms: int) -> int | None:
+    """Return when the key of a principal ends; None: never, or it is no key."""
+    if not principal.startswith(_KEY):
+        return None
+    key_id = principal.removeprefix(_KEY)
+    grant = await session.row(PERSON_OF_GRANT, key_id)
+    if grant is not None:
+        person_id, workspace, role = grant
+        if not may_give(json.loads(await session.value(HOLD_GRANTS, person_id) or "{}"), workspace, role):
+            return now_ms
+    row = await session.row(KEY_END, key_id)
+    if row is None:
+        return None
+    *ends, signed_in_ms = row
+    ends.append(None if signed_in_ms is None else signed_in_ms + SIGN_IN_LASTS_MS)
+    return min((ms for ms in ends if ms is not None), default=None)
 
 
 async def remove_person(session: SqlSession, id: str, now_ms: int) -> bool:

@@ -7,7 +7,6 @@ in one transaction.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -22,7 +21,7 @@ from wakeful.store.sql.base import Recorded, reads, writes
 from wakeful.store.sql.changelog import SqlChangelog
 from wakeful.store.sql.driver import SqlSession, Texts
 from wakeful.store.sql.event_figures import EventFigures, event_figures
-from wakeful.store.sql.people import SIGN_IN_LASTS_MS, may_give
+from wakeful.store.sql.people import key_end
 
 #: The reason of an active subscription that lost events: its callback will be told.
 GAP: Final = "gap"
@@ -103,21 +102,6 @@ END: Final = "UPDATE subscriptions SET ended_at = $2, reason = $3 WHERE id = $1"
 EXPIRED: Final = """
     SELECT id FROM subscriptions WHERE ended_at IS NULL AND expires_at IS NOT NULL AND expires_at <= $1
     ORDER BY expires_at LIMIT $2"""
-#: the primary keys of keys and people. A transaction that revokes the key waits, and then sees the
-#: subscription. An assistant ends with the key of its person, or some time after the last sign-in
-KEY_END: Final = """
-    SELECT k.revoked_at, k.expires_at,
-        (SELECT o.expires_at FROM keys o
-            WHERE o.id = substr(k.created_by, 5) AND k.created_by LIKE 'key:%' AND k.client IS NOT NULL),
-        (SELECT p.signed_in_at FROM people p
-            WHERE p.id = substr(k.created_by, 8) AND k.created_by LIKE 'person:%' AND k.client IS NOT NULL)
-    FROM keys k WHERE k.id = $1 FOR SHARE"""
-#: the primary key: of an assistant, the person who connected it
-PERSON_OF_GRANT: Final = """
-    SELECT substr(created_by, 8), workspace, role FROM keys
-    WHERE id = $1 AND client IS NOT NULL AND created_by LIKE 'person:%'"""
-#: the primary key. A transaction that takes roles from the person waits, and then sees the subscription
-HOLD_GRANTS: Final = "SELECT grants FROM people WHERE id = $1 AND removed_at IS NULL FOR SHARE"
 #: runs_waiting (SQLite), live_runs_of_job (PostgreSQL)
 WAITING_RUNS: Final = Texts(
     sqlite="""
@@ -171,8 +155,6 @@ HOLD: Final = """
 #: subscriptions_ended: a range of it
 PRUNE: Final = "DELETE FROM subscriptions WHERE ended_at IS NOT NULL AND ended_at < $1"
 
-#: The beginning of the principal of a key.
-_KEY: Final = "key:"
 #: later than every subscription
 _LATEST_MS: Final = 253_000_000_000_000
 
@@ -246,24 +228,6 @@ async def _begin_feeding(session: SqlSession, last: int, position: int, runs: Se
     return max(begin, fed.change)
 
 
-async def _key_end(session: SqlSession, principal: str, now_ms: int) -> int | None:
-    """Return when the key of a principal ends; None: never, or it is no key."""
-    if not principal.startswith(_KEY):
-        return None
-    key_id = principal.removeprefix(_KEY)
-    grant = await session.row(PERSON_OF_GRANT, key_id)
-    if grant is not None:
-        person_id, workspace, role = grant
-        if not may_give(json.loads(await session.value(HOLD_GRANTS, person_id) or "{}"), workspace, role):
-            return now_ms
-    row = await session.row(KEY_END, key_id)
-    if row is None:
-        return None
-    *ends, signed_in_ms = row
-    ends.append(None if signed_in_ms is None else signed_in_ms + SIGN_IN_LASTS_MS)
-    return min((ms for ms in ends if ms is not None), default=None)
-
-
 class SqlSubscriptions(SqlChangelog):
     """Subscriptions to MCP events."""
 
@@ -306,7 +270,7 @@ class SqlSubscriptions(SqlChangelog):
         async def write(db: Any, events: TransactionEvents) -> SubscriptionRow:
             session = self._driver.session(db)
             await session.lock_name(f"subscription:{row.id}")
-            key_end_ms = await _key_end(session, row.principal, now_ms)
+            key_end_ms = await key_end(session, row.principal, now_ms)
             ends = [ms for ms in (row.expires_ms, key_end_ms) if ms is not None]
             new = row._replace(expires_ms=min(ends, default=None))
             old = await subscription(session, row.id)
@@ -352,7 +316,7 @@ class SqlSubscriptions(SqlChangelog):
                 return None
             old = old._replace(reason=reason)
             if reason == "expired":
-                key_end_ms = await _key_end(session, old.principal, now_ms)
+                key_end_ms = await key_end(session, old.principal, now_ms)
                 if key_end_ms is not None and key_end_ms <= now_ms:
                     old = old._replace(reason="key_ended")
             waiting = await session.column(WAITING_RUNS, old.job_id)
