@@ -9,6 +9,7 @@ reason `unverified`. A run that a person verifies (`manual`) is due at its deadl
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -192,9 +193,12 @@ class Verifier(Loop):
             self._on_checked("verified" if isinstance(outcome, Succeeded) else "unverified")
             await self._write(due, held, job, outcome)
         except asyncio.CancelledError:
-            await self._store.postpone_verification(
-                due.run.id, held, self.clock.now_ms(), counts=False
-            )  # nothing is changed if the run was cancelled
+            # Nothing is changed if the run was cancelled. If the database does not respond, the lease ends.
+            with contextlib.suppress(WakefulError, TimeoutError):
+                async with asyncio.timeout(_GRACE_S):
+                    await self._store.postpone_verification(
+                        due.run.id, held, self.clock.now_ms(), counts=False
+                    )
             raise
         except Exception as error:
             if isinstance(error, Unavailable) and not isinstance(error, DatabaseFault):

@@ -190,3 +190,26 @@ async def test_a_claim_that_becomes_uncertain_during_a_release_stays_so(
     worker.uncertain_claims = 2
     await replica._engine._dispatcher._release_unknown()
     assert worker.uncertain_claims == 1
+
+
+async def test_a_verifier_ends_although_the_database_does_not_respond(
+    replica: _Replica, monkeypatch: pytest.MonkeyPatch
+):
+    """What it was checking is checked again after its lease."""
+    await replica.prepare()
+    writing = asyncio.Event()
+
+    async def hang(*_: object, **__: object) -> bool:
+        writing.set()
+        await asyncio.Event().wait()
+        return True
+
+    for method in ("finish_verification", "postpone_verification"):
+        monkeypatch.setattr(replica.store, method, hang)
+    monkeypatch.setattr("wakeful.engine.verifier._GRACE_S", 0.05)
+    running = asyncio.create_task(replica.loop("verifier").run())
+    async with asyncio.timeout(PATIENCE):
+        await writing.wait()
+    running.cancel()
+    await asyncio.wait({running}, timeout=PATIENCE / 4)
+    assert running.cancelled()

@@ -26,6 +26,7 @@ from wakeful.values.clock import SteeredClock
 #: how often the clock is read and the connection checked
 EVERY_S: Final = 3.0
 _FIRST_DELAY_S: Final = 0.1
+_CLOSE_S: Final = 3.0
 _LONGEST_DELAY_S: Final = 5.0
 _SAMPLES: Final = 3
 _CHECK: Final = """
@@ -71,7 +72,7 @@ class Listener:
             if self._connection is not None:
                 connection, self._connection = self._connection, None
                 with suppress(*BROKEN):
-                    await connection.close(timeout=CONNECT_S)
+                    await connection.close(timeout=_CLOSE_S)
 
     async def _run(self, connection: Raw) -> None:
         while True:
