@@ -70,7 +70,7 @@ async def test_a_missed_tick_is_an_event(store: Store, recorder: NotificationRec
     await given_job(store, "b", lambda due: tick(due, reason="paused", **MISSED))
     (event,) = await taken_events(store)
     assert (event.kind, event.job_name, event.times) == ("missed", "a", 59)
-    assert (event.workspace, event.agent, event.recipients.webhook_id) == ("default", "default", None)
+    assert (event.workspace, event.agent, event.recipients.webhook) == ("default", "default", None)
     assert event.recipients.alerts == SAYS
     assert await taken_events(store) == []
 
@@ -104,7 +104,8 @@ async def test_the_alerts_of_an_agent_override_those_of_its_workspace(store: Sto
     await misses(store)
     (event,) = await taken_events(store)
     recipients = event.recipients
-    assert (recipients.alerts, recipients.webhook_id, recipients.webhook_name) == (
+    assert recipients.webhook is not None
+    assert (recipients.alerts, recipients.webhook.id, recipients.webhook.name) == (
         own, sender.id, AGENT_ALERTS,
     )  # fmt: skip
 

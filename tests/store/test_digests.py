@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from tests.support.databases import Database
 from tests.support.factories import MINUTE, NOW, asked, asleep, given_alerts, given_job, ticks_of
+from wakeful.run.digests import DigestOwner
 from wakeful.run.inbox import InboxRow
 from wakeful.run.run import NewRun
 from wakeful.store.accounts import WorkspaceRow
@@ -17,17 +18,21 @@ from wakeful.values.ids import new_id
 DIGEST = '{"url":"https://a.example","digest":"09:00"}'
 
 
+def _webhook(owner: DigestOwner) -> str | None:
+    return owner.recipients.webhook and owner.recipients.webhook.id
+
+
 async def test_owners_are_workspaces_and_agents_with_the_setting(store: Store) -> None:
     await given_alerts(store, workspace=DIGEST)
     sender = await given_job(store, WORKSPACE_ALERTS)
     (owner,) = await store.digest_owners()
     assert (owner.workspace, owner.agent, owner.tz, owner.since_ms) == ("default", "", None, NOW)
-    assert (owner.recipients.webhook_id, owner.recipients.channel_id) == (sender.id, None)
+    assert (_webhook(owner), owner.recipients.channel) == (sender.id, None)
     own = await given_job(store, AGENT_ALERTS)
     await given_alerts(store, agent=DIGEST)
     await store.put_workspace(WorkspaceRow("default", "Asia/Tokyo", "", NOW, NOW, alerts='{"url":"digest"}'))
     (owner,) = await store.digest_owners()
-    assert (owner.agent, owner.tz, owner.recipients.webhook_id) == ("default", "Asia/Tokyo", own.id)
+    assert (owner.agent, owner.tz, _webhook(owner)) == ("default", "Asia/Tokyo", own.id)
 
 
 async def test_one_replica_writes_each_digest(database: Database) -> None:

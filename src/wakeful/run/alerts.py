@@ -40,26 +40,9 @@ class Recipients(NamedTuple):
 
     #: compact JSON of the alert settings: the agent's, else the workspace's; None: there are none
     alerts: str | None = None
-    #: the job that sends to the webhook; None: there is none
-    webhook_id: str | None = None
-    webhook_agent: str | None = None
-    webhook_name: str | None = None
-    webhook_work: str | None = None
-    #: the job that sends to the channel; None: there is none
-    channel_id: str | None = None
-    channel_agent: str | None = None
-    channel_name: str | None = None
-    channel_work: str | None = None
-
-    @property
-    def webhook(self) -> AlertJob | None:
-        """The job that sends to the webhook."""
-        return _alert_job(self.webhook_id, self.webhook_agent, self.webhook_name, self.webhook_work)
-
-    @property
-    def channel(self) -> AlertJob | None:
-        """The job that sends to the channel."""
-        return _alert_job(self.channel_id, self.channel_agent, self.channel_name, self.channel_work)
+    #: the jobs that send to the webhook and to the channel; None: there is none
+    webhook: AlertJob | None = None
+    channel: AlertJob | None = None
 
     @property
     def settings(self) -> Mapping[str, Json] | None:
@@ -365,9 +348,3 @@ def _subject(of: AlertEvent | Incident) -> str:
 
 def _times(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
-
-
-def _alert_job(id: str | None, agent: str | None, name: str | None, work: str | None) -> AlertJob | None:
-    if id is None or agent is None or name is None or work is None:
-        return None
-    return AlertJob(id, agent, name, work)

@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 from wakeful.errors import FailedPrecondition
 from wakeful.job.job import JobRecord, ScheduleKey
-from wakeful.job.start_rules import agent_requirement
-from wakeful.run.factory import as_skipped
+from wakeful.run.factory import as_instance_signal, as_skipped, manual_run
 from wakeful.run.instances import (
     CLOSED,
     DELAY_CANCELLED,
@@ -41,7 +40,6 @@ from wakeful.run.job_transitions import (
 )
 from wakeful.run.outcome import Finished, Handled
 from wakeful.run.run import NewRun, RunDetails
-from wakeful.values.ids import new_id
 from wakeful.values.plural import plural
 
 
@@ -277,40 +275,24 @@ def signal_run(
     of the run that sends it.
     """
     workspace, agent = agent_class.workspace, agent_class.agent
-    own = instance_id(workspace, agent, instance)
-    run_id = new_id(now_ms)
-    fire_ms = now_ms + delay_ms
-    seed = f"{own}:{run_id}" if signal_id is None else f"{own}:{source}:{signal_id}"
-    run = NewRun(
-        id=run_id,
+    run = manual_run(
         job_id=None,
         workspace=workspace,
         agent=agent,
         job_name=None,
-        scheduled_ms=fire_ms,
-        fire_ms=fire_ms,
-        trigger="signal",
-        triggered_by=triggered_by,
-        state="pending",
-        reason=None,
-        covers=1,
-        until_ms=None,
-        attempt=1,
-        worker=None,
         lane=agent_class.lane,
-        serial=False,
-        due_ms=None,
-        started_ms=None,
-        finished_ms=None,
-        idempotency_key=hashlib.sha256(seed.encode()).hexdigest(),
-        replay_of=None,
+        trigger="signal",
+        now_ms=now_ms,
+        triggered_by=triggered_by,
         payload=text,
-        requires=agent_requirement(workspace, agent),
-        instance_id=own,
-        instance=instance,
-        signal=signal_type,
         details=RunDetails(depth=depth) if depth else None,
     )
+    run = as_instance_signal(run, instance, signal_type)
+    if delay_ms:
+        run = run._replace(scheduled_ms=now_ms + delay_ms, fire_ms=now_ms + delay_ms)
+    if signal_id is not None:
+        seed = f"{run.instance_id}:{source}:{signal_id}"
+        run = run._replace(idempotency_key=hashlib.sha256(seed.encode()).hexdigest())
     return Arrival(run, source, signal_id, now_ms + agent_class.dedupe_ms, delay_id)
 
 

@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
-from wakeful.run.alerts import AlertEvent, DueIncident, Recipients, decide, judge
+from wakeful.run.alerts import AlertEvent, AlertJob, DueIncident, Recipients, decide, judge
 from wakeful.run.incidents import Incident
 from wakeful.run.run import NewRun
 from wakeful.store.internal_jobs import AGENT_ALERTS, AGENT_CHANNEL
 
 AT = 1_741_392_000_250  # 2025-03-08T00:00:00.250Z
-WEBHOOK = ("s1", "ops", AGENT_ALERTS, "{}")
-CHANNEL = ("s2", "ops", AGENT_CHANNEL, "{}")
-NONE = (None, None, None, None)
+WEBHOOK = AlertJob("s1", "ops", AGENT_ALERTS, "{}")
+CHANNEL = AlertJob("s2", "ops", AGENT_CHANNEL, "{}")
 
 
 def event(kind: str, *, senders: tuple[Any, ...] = (WEBHOOK, CHANNEL), **given: Any) -> AlertEvent:
@@ -24,12 +23,12 @@ def event(kind: str, *, senders: tuple[Any, ...] = (WEBHOOK, CHANNEL), **given: 
         "id": 1, "at_ms": AT, "kind": kind, "workspace": "acme", "agent": "ops", "job_id": "j1",
         "run_id": "r1", "times": 3, "details": "{}", "job_name": "digest", **given,
     }  # fmt: skip
-    return AlertEvent(**fields, recipients=Recipients("{}", *senders[0], *senders[1]))
+    return AlertEvent(**fields, recipients=Recipients("{}", *senders))
 
 
 def incident(**given: Any) -> DueIncident:
     row = Incident("i1", "acme", "ops", "j1", "digest", "http 503", "HTTP 503", AT, AT, 3, 3, "r1", "r1")
-    return DueIncident(row._replace(**given), None, Recipients("{}", *WEBHOOK, *CHANNEL))
+    return DueIncident(row._replace(**given), None, Recipients("{}", WEBHOOK, CHANNEL))
 
 
 def payloads(runs: Sequence[NewRun]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -103,7 +102,7 @@ def test_a_failure_without_an_error_has_no_second_line():
 
 @pytest.mark.parametrize(
     ("senders", "names"),
-    [((WEBHOOK, NONE), [AGENT_ALERTS]), ((NONE, CHANNEL), [AGENT_CHANNEL]), ((NONE, NONE), None)],
+    [((WEBHOOK, None), [AGENT_ALERTS]), ((None, CHANNEL), [AGENT_CHANNEL]), ((None, None), None)],
 )
 def test_alerts_go_only_to_configured_destinations(senders: tuple[Any, ...], names: list[str] | None):
     alerts = judge(event("missed", senders=senders), AT)

@@ -11,20 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.run.alerts import Recipients
+from wakeful.run.alerts import AlertJob, Recipients
 from wakeful.run.digests import DigestOwner, digest_times, write_digest
 from wakeful.run.inbox import InboxRow
 from wakeful.store.internal_jobs import AGENT_ALERTS, AGENT_CHANNEL
 
 DAY = 86_400_000
-WEBHOOK = ("s1", "ops", AGENT_ALERTS, "{}")
-CHANNEL = ("s2", "ops", AGENT_CHANNEL, "{}")
+WEBHOOK = AlertJob("s1", "ops", AGENT_ALERTS, "{}")
+CHANNEL = AlertJob("s2", "ops", AGENT_CHANNEL, "{}")
 #: Zones with changes of an hour, of half an hour, at midnight, of a whole day, and none.
 ZONES = ("Europe/Berlin", "Australia/Lord_Howe", "America/Asuncion", "Pacific/Apia", "Asia/Kolkata")
 
 
 def owner(tz: str | None = None, **alerts: str) -> DigestOwner:
-    return DigestOwner("acme", "ops", tz, 0, Recipients(json.dumps(alerts), *WEBHOOK, *CHANNEL))
+    return DigestOwner("acme", "ops", tz, 0, Recipients(json.dumps(alerts), WEBHOOK, CHANNEL))
 
 
 def item(job: str) -> InboxRow:

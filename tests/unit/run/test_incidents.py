@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from wakeful.run.alerts import DueIncident, Notification, Recipients, decide
+from wakeful.run.alerts import AlertJob, DueIncident, Notification, Recipients, decide
 from wakeful.run.incidents import (
     MAX_CAUSE,
     REMIND_AFTER_MS,
@@ -88,7 +88,7 @@ class World:
         """Return the alert settings with a webhook."""
         if self.settings is None:
             return Recipients()
-        return Recipients(json.dumps(self.settings), "s1", "ops", AGENT_ALERTS, "{}")
+        return Recipients(json.dumps(self.settings), AlertJob("s1", "ops", AGENT_ALERTS, "{}"))
 
     def step(self, state: str | None = None, reason: str = "timeout", after: int = 60_000) -> None:
         """Let some time pass, end a run, and let the alerter work."""

@@ -14,10 +14,11 @@ Alert events and cool-downs: `incidents`. What runs used: `usage`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from wakeful.job.start_rules import BudgetBlock, BudgetOwner
-from wakeful.run.alerts import Alert, AlertEvent, Recipients
+from wakeful.run.alerts import Alert, AlertEvent
 from wakeful.run.run import NewRun
 from wakeful.run.usage import (
     Ledger,
@@ -37,7 +38,7 @@ from wakeful.store.changelog import TransactionEvents
 from wakeful.store.sql import incidents
 from wakeful.store.sql.base import SqlBase, publishes, reads, writes
 from wakeful.store.sql.driver import SqlSession, urgent
-from wakeful.store.sql.incidents import RECIPIENT_COLUMNS, recipient_joins
+from wakeful.store.sql.incidents import RECIPIENT_COLUMNS, read_recipients, recipient_joins
 from wakeful.store.sql.usage import add_usage
 
 _RECIPIENTS: Final = AlertEvent._fields.index("recipients")
@@ -239,8 +240,8 @@ async def take_alert_events(
     session: SqlSession, now_ms: int, limit: int, judge: Callable[[AlertEvent], Sequence[Alert]]
 ) -> tuple[list[AlertEvent], list[NewRun]]:
     """Remove events. Returns them, and the runs of the alerts whose cool-down is over."""
-    rows = map(tuple, await session.rows(EVENTS, limit))
-    events = [AlertEvent._make((*row[:_RECIPIENTS], Recipients(*row[_RECIPIENTS:]))) for row in rows]
+    rows = map(iter, await session.rows(EVENTS, limit))
+    events = [AlertEvent._make((*islice(row, _RECIPIENTS), read_recipients(row))) for row in rows]
     if not events:
         return [], []
     alerts: dict[tuple[str, str, str], Alert] = {}

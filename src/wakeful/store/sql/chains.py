@@ -50,22 +50,23 @@ BEFORE: Final = """
         SELECT j.name, j.after_job FROM found f JOIN jobs j
             ON j.workspace = $1 AND j.agent = $2 AND j.name = f.after_job AND j.deleted_at IS NULL)
     SELECT name, after_job FROM found"""
-#: jobs_after, all of it, and jobs_name, once for each
-DANGLING: Final = """
+
+
+def _after(exists: str, more: str = "") -> str:
+    """Return the statement that reads jobs with `after` whose job before them exists, or does not."""
+    return f"""
     SELECT f.workspace, f.agent, f.name, f.after_job FROM jobs f
     WHERE f.workspace >= $1 AND f.workspace <= $2 AND f.after_job IS NOT NULL AND f.deleted_at IS NULL
-        AND NOT EXISTS (SELECT 1 FROM jobs j
+        AND {exists} (SELECT 1 FROM jobs j
         WHERE j.workspace = f.workspace AND j.agent = f.agent AND j.name = f.after_job
-            AND j.deleted_at IS NULL)
+            AND j.deleted_at IS NULL {more})
     LIMIT $3"""
+
+
 #: jobs_after, all of it, and jobs_name, once for each
-CHAINED: Final = """
-    SELECT f.workspace, f.agent, f.name, f.after_job FROM jobs f
-    WHERE f.workspace >= $1 AND f.workspace <= $2 AND f.after_job IS NOT NULL AND f.deleted_at IS NULL
-        AND EXISTS (SELECT 1 FROM jobs j
-        WHERE j.workspace = f.workspace AND j.agent = f.agent AND j.name = f.after_job
-            AND j.after_job IS NOT NULL AND j.deleted_at IS NULL)
-    LIMIT $3"""
+DANGLING: Final = _after("NOT EXISTS")
+#: jobs_after, all of it, and jobs_name, once for each
+CHAINED: Final = _after("EXISTS", "AND j.after_job IS NOT NULL")
 #: the primary key
 OWNER: Final = "SELECT workspace, agent FROM jobs WHERE id = $1"
 

@@ -6,9 +6,9 @@ When the last one was written is a row of `alert_cooldowns`, so that of all repl
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
-from wakeful.run.alerts import Recipients
 from wakeful.run.digests import DIGEST, LISTED, DigestOwner
 from wakeful.run.inbox import InboxRow
 from wakeful.run.run import NewRun
@@ -17,7 +17,7 @@ from wakeful.store.sql.base import SqlBase, reads
 from wakeful.store.sql.budgets import START_COOLDOWN
 from wakeful.store.sql.driver import SqlSession
 from wakeful.store.sql.inbox import InboxFilter, count_inbox, inbox
-from wakeful.store.sql.incidents import RECIPIENT_COLUMNS, recipient_joins
+from wakeful.store.sql.incidents import RECIPIENT_COLUMNS, read_recipients, recipient_joins
 
 _HAS_DIGEST: Final = """ alerts IS NOT NULL AND alerts LIKE '%"digest":%'"""
 #: workspaces_alerts and agents_alerts, all of them; for each, the primary keys, and twice jobs_name
@@ -36,8 +36,8 @@ _FIRST: Final = DigestOwner._fields.index("recipients")
 
 async def digest_owners(session: SqlSession) -> list[DigestOwner]:
     """Return the workspaces and agents whose alert settings have a digest."""
-    rows = map(tuple, await session.rows(DIGEST_OWNERS))
-    return [DigestOwner._make((*row[:_FIRST], Recipients(*row[_FIRST:]))) for row in rows]
+    rows = map(iter, await session.rows(DIGEST_OWNERS))
+    return [DigestOwner._make((*islice(row, _FIRST), read_recipients(row))) for row in rows]
 
 
 class SqlDigests(SqlBase):

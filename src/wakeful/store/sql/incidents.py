@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from wakeful.run.alerts import AlertEvent, DueIncident, Notification, Recipients
+from wakeful.run.alerts import AlertEvent, AlertJob, DueIncident, Notification, Recipients
 from wakeful.run.incidents import (
     REOPEN_WITHIN_MS,
     SUCCEEDED,
@@ -52,7 +52,7 @@ HAS_ALERTS: Final = """
         WHERE a.workspace = o.workspace AND a.name = o.agent AND a.alerts IS NOT NULL)
     OR EXISTS (SELECT 1 FROM workspaces w WHERE w.name = o.workspace AND w.alerts IS NOT NULL))"""
 
-#: The fields of `alert_rules.Recipients`, from `recipient_joins`.
+#: What `read_recipients` reads, from `recipient_joins`.
 RECIPIENT_COLUMNS: Final = (
     "coalesce(a.alerts, w.alerts), s.id::text, s.agent, s.name, s.work, c.id::text, c.agent, c.name, c.work"
 )
@@ -81,6 +81,12 @@ def recipient_joins() -> str:
     LEFT JOIN workspaces w ON w.name = i.workspace
     {_alert_job("s", AGENT_ALERTS, WORKSPACE_ALERTS)}
     {_alert_job("c", AGENT_CHANNEL, WORKSPACE_CHANNEL)}"""
+
+
+def read_recipients(columns: Iterable[Any]) -> Recipients:
+    """Return the recipients of alerts from `RECIPIENT_COLUMNS`."""
+    alerts, *jobs = columns
+    return Recipients(alerts, *(each[0] and AlertJob(*each) for each in (jobs[:4], jobs[4:])))
 
 
 def _alert_job(alias: str, of_agent: str, of_workspace: str) -> str:
@@ -266,7 +272,7 @@ async def take_due(
     for row in await session.rows(DUE, now_ms, limit):
         values = iter(row)
         found = _incident(islice(values, len(Incident._fields)))
-        incident, messages = decide(DueIncident(found, next(values), Recipients(*values)))
+        incident, messages = decide(DueIncident(found, next(values), read_recipients(values)))
         changed.append(incident)
         runs += messages
     if changed:
