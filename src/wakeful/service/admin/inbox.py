@@ -19,7 +19,7 @@ from wakeful.run.inbox import (
 )
 from wakeful.service.admin.incidents import IncidentService
 from wakeful.service.admin.suggestions import SuggestionService
-from wakeful.service.auth.access import LOCAL, MAY, Action, Principal, Role, check_person, visible_agent
+from wakeful.service.auth.access import MAY, Action, Principal, Role, check_person, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.filters import check_choices
 from wakeful.service.jobs.jobs import JobService
@@ -80,8 +80,8 @@ class InboxService:
         check_choices("kind", kinds, INBOX_KINDS)
         visible = visible_agent(principal, agent)
         found = await self._store.inbox(InboxFilter(workspace, visible, chosen, after, limit))
-        if not found and agent not in (None, principal.agent) and principal is not LOCAL:
-            await self._accounts.agent(workspace, agent)
+        if not found:
+            await self._accounts.check_agent(principal, workspace, agent)
         return found
 
     async def counts(

@@ -8,7 +8,7 @@ from typing import Final
 
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.run.incidents import INCIDENT_STATES, Incident, acknowledge
-from wakeful.service.auth.access import LOCAL, Action, Principal, visible_agent
+from wakeful.service.auth.access import Action, Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.filters import check_choices
 from wakeful.service.row_codec import instant
@@ -53,8 +53,8 @@ class IncidentService:
         found = await self._store.incidents(
             IncidentFilter(workspace, visible, job, tuple(states), before, limit)
         )
-        if not found and agent not in (None, principal.agent) and principal is not LOCAL:
-            await self._accounts.agent(workspace, agent)
+        if not found:
+            await self._accounts.check_agent(principal, workspace, agent)
         await self._accounts.names.load(each.acknowledged_by for each in found)
         return found
 

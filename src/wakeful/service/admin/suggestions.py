@@ -9,7 +9,7 @@ from typing import Final
 
 from wakeful.errors import FailedPrecondition, NotFound
 from wakeful.evolution.suggestion import SUGGESTION_STATUSES, Suggestion, SuggestionStatus
-from wakeful.service.auth.access import LOCAL, Action, Principal, visible_agent
+from wakeful.service.auth.access import Action, Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.filters import check_choices
 from wakeful.service.jobs.job_editor import SuggestionEdit
@@ -57,8 +57,8 @@ class SuggestionService:
         found = await self._store.suggestions(
             SuggestionFilter(workspace, visible, job, tuple(statuses), before, limit)
         )
-        if not found and agent not in (None, principal.agent) and principal is not LOCAL:
-            await self._accounts.agent(workspace, agent)
+        if not found:
+            await self._accounts.check_agent(principal, workspace, agent)
         await self._accounts.names.load(each.decided_by for each in found)
         return found
 

@@ -124,6 +124,11 @@ class Accounts:
             self._contexts.forget((workspace, agent))
         return row
 
+    async def check_agent(self, principal: Principal, workspace: str, agent: str | None) -> None:
+        """Raise NotFound for an agent that does not exist, which may be why a list is empty."""
+        if agent not in (None, principal.agent) and principal is not LOCAL:
+            await self.agent(workspace, agent)
+
     def forget(self, workspace: str, agent: str | None = None) -> None:
         """Drop the cached contexts of a workspace or agent that has changed."""
         self._contexts.forget_all(lambda key, _: key[0] == workspace and agent in (None, key[1]))

@@ -9,7 +9,7 @@ from typing import Final, cast
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import DEFAULT_INSTANCE
 from wakeful.service.cron_tool.normalize_arguments import ToolCall
-from wakeful.service.cron_tool.port import CallContext, JsonObject, Scheduler
+from wakeful.service.cron_tool.port import CallContext, JsonObject, Scheduler, ToolResult
 from wakeful.service.cron_tool.texts import next_in_words
 from wakeful.service.cron_tool.values import empty, json_in
 from wakeful.signal.signals import Signal
@@ -18,11 +18,8 @@ from wakeful.values.plural import plural
 _INSTANCES: Final = 50
 _SHOWN: Final = ("id", "status", "note", "waiting", "runId", "handledAt")
 
-#: The text and the JSON of a result.
-Result = tuple[str, JsonObject]
 
-
-async def list_instances(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> Result:
+async def list_instances(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> ToolResult:
     """List the instances of the agent, by id."""
     limit = tool_call.limit or _INSTANCES
     found = list(await scheduler.instances(context.agent, tool_call.cursor, limit + 1))
@@ -35,10 +32,10 @@ async def list_instances(scheduler: Scheduler, tool_call: ToolCall, context: Cal
         "instances": [{name: each[name] for name in _SHOWN if each[name] is not None} for each in found],
         "cursor": found[-1]["id"] if more else None,
     }
-    return "\n".join(lines), shown
+    return ToolResult("\n".join(lines), shown)
 
 
-async def read_instance(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> Result:
+async def read_instance(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> ToolResult:
     """Read an instance with its schedules, and its state if the key may see it."""
     instance = await scheduler.instance(context.agent, tool_call.instance or DEFAULT_INSTANCE)
     jobs = cast(list[JsonObject], instance["schedules"])
@@ -51,10 +48,10 @@ async def read_instance(scheduler: Scheduler, tool_call: ToolCall, context: Call
     shown["schedules"] = [
         {name: job[name] for name in ("id", "name", "enabled", "explain", "nextAt")} for job in jobs
     ]
-    return "\n".join(lines), {"instance": shown}
+    return ToolResult("\n".join(lines), {"instance": shown})
 
 
-async def send_signal(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> Result:
+async def send_signal(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> ToolResult:
     """Send a signal to an instance of the agent."""
     data = json_in(tool_call.fields.get("data"))  # an empty object is data too
     given = {name: value for name, value in tool_call.fields.items() if not empty(value)}
@@ -72,7 +69,7 @@ async def send_signal(scheduler: Scheduler, tool_call: ToolCall, context: CallCo
     if run["duplicate"]:
         text = f"The instance '{to}' has received this signal before: run {run['id']} is {run['state']}."
     names = ("id", "state", "trigger", "instance", "signal", "duplicate")
-    return text, {"run": {name: run[name] for name in names}}
+    return ToolResult(text, {"run": {name: run[name] for name in names}})
 
 
 def _status(instance: Mapping[str, object]) -> str:

@@ -26,6 +26,15 @@ class CallContext:
     agent: str
 
 
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The result of a call, as text and as JSON."""
+
+    text: str
+    content: JsonObject
+    is_error: bool = False
+
+
 class Scheduler(Protocol):
     """The operations of the tool, for one caller."""
 

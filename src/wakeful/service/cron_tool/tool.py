@@ -7,9 +7,9 @@ the service, so that the model can correct its call; it is never a protocol erro
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from typing import Final, cast
 
@@ -17,6 +17,7 @@ from wakeful.errors import AlreadyExists, InvalidArgument, NotFound, WakefulErro
 from wakeful.logs import get_logger
 from wakeful.service.cron_tool.instances import list_instances, read_instance, send_signal
 from wakeful.service.cron_tool.normalize_arguments import (
+    Action,
     ToolCall,
     all_of,
     check_message,
@@ -25,6 +26,7 @@ from wakeful.service.cron_tool.normalize_arguments import (
     normalize,
 )
 from wakeful.service.cron_tool.port import CallContext, JsonObject, Scheduler
+from wakeful.service.cron_tool.port import ToolResult as ToolResult
 from wakeful.service.cron_tool.texts import JOB, iso, next_in_words, now_in_words, when_in_words
 from wakeful.service.cron_tool.values import empty, plain, read_instant
 from wakeful.values.json_value import Json
@@ -54,15 +56,6 @@ _RUN_FIELDS: Final = (
 log = get_logger("wakeful.mcp")
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult:
-    """The result of a call, as text and as JSON."""
-
-    text: str
-    content: JsonObject
-    is_error: bool = False
-
-
 async def call(
     scheduler: Scheduler, arguments: Mapping[str, object], meta: Mapping[str, object] | None = None
 ) -> ToolResult:
@@ -71,7 +64,7 @@ async def call(
     try:
         tool_call = normalize(arguments, meta)
         context = await scheduler.context(tool_call.agent)
-        return _with_time(await _perform(scheduler, tool_call, context), context)
+        return _with_time(await _ACTIONS[tool_call.action](scheduler, tool_call, context), context)
     except WakefulError as error:
         result = ToolResult(error.message, {"error": {"code": error.code, "message": error.message}}, True)
         if context is None:
@@ -94,36 +87,6 @@ async def recent(scheduler: Scheduler) -> JsonObject:
     """Return the runs of the caller, for the resource."""
     context = await scheduler.context(None)
     return (await _runs(scheduler, ToolCall("runs", limit=50), context)).content
-
-
-async def _perform(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> ToolResult:
-    match tool_call.action:
-        case "add":
-            return await _add(scheduler, tool_call, context)
-        case "get":
-            return await _get(scheduler, tool_call, context)
-        case "list":
-            return await _list(scheduler, tool_call, context)
-        case "update":
-            return await _update(scheduler, tool_call, context)
-        case "pause":
-            return await _pause(scheduler, tool_call, context)
-        case "resume":
-            return await _resume(scheduler, tool_call, context)
-        case "remove":
-            return await _remove(scheduler, tool_call, context)
-        case "run":
-            return await _run(scheduler, tool_call, context)
-        case "runs":
-            return await _runs(scheduler, tool_call, context)
-        case "status":
-            return await _status(scheduler, context)
-        case "instances":
-            return ToolResult(*await list_instances(scheduler, tool_call, context))
-        case "instance":
-            return ToolResult(*await read_instance(scheduler, tool_call, context))
-        case "signal":
-            return ToolResult(*await send_signal(scheduler, tool_call, context))
 
 
 def _with_time(result: ToolResult, context: CallContext) -> ToolResult:
@@ -279,7 +242,7 @@ async def _runs(scheduler: Scheduler, tool_call: ToolCall, context: CallContext)
     return ToolResult("\n".join(lines), {"runs": [_compact_run(run) for run in runs]})
 
 
-async def _status(scheduler: Scheduler, context: CallContext) -> ToolResult:
+async def _status(scheduler: Scheduler, _: ToolCall, context: CallContext) -> ToolResult:
     status = await scheduler.status()
     jobs, runs = cast(JsonObject, status["jobs"]), cast(JsonObject, status["runs"])
     next_ms = status.get("nextAtMs")
@@ -343,3 +306,20 @@ def _compact(job: JsonObject, context: CallContext) -> JsonObject:
 
 def _compact_run(run: JsonObject) -> JsonObject:
     return {name: run.get(name) for name in (*_RUN_FIELDS, "error") if run.get(name) is not None}
+
+
+_ACTIONS: Final[Mapping[Action, Callable[[Scheduler, ToolCall, CallContext], Awaitable[ToolResult]]]] = {
+    "add": _add,
+    "get": _get,
+    "list": _list,
+    "update": _update,
+    "pause": _pause,
+    "resume": _resume,
+    "remove": _remove,
+    "run": _run,
+    "runs": _runs,
+    "status": _status,
+    "instances": list_instances,
+    "instance": read_instance,
+    "signal": send_signal,
+}

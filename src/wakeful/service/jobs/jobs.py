@@ -16,7 +16,7 @@ from wakeful.engine.calendar_loader import load
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job.job import JobRecord, StaleJob
 from wakeful.logs import get_logger
-from wakeful.service.auth.access import LOCAL, Principal
+from wakeful.service.auth.access import Principal
 from wakeful.service.jobs.bulk_actions import BulkActions
 from wakeful.service.jobs.event_receiver import subscription_json
 from wakeful.service.jobs.hooks import JobHooks
@@ -171,8 +171,8 @@ class JobService(JobCreator, JobPauses, BulkActions):
             only = only._replace(
                 after=(last.agent, last.name), after_tick=(last.wake_ms or 0, last.id), offset=0
             )
-        if not jobs and agent not in (None, principal.agent) and principal is not LOCAL:
-            await self._accounts.agent(workspace, agent)
+        if not jobs:
+            await self._accounts.check_agent(principal, workspace, agent)
         return jobs
 
     async def _load_names(self, jobs: Sequence[JobRow], runs: Sequence[RunView] = ()) -> None:

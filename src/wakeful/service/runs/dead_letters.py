@@ -16,7 +16,7 @@ from wakeful.run.dead_letter_groups import (
     DeadLetterSelection,
     group_dead_letters,
 )
-from wakeful.service.auth.access import LOCAL, Principal, visible_agent
+from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.runs.runs import MANY, RunService
 from wakeful.store.idempotency import Keyed
@@ -154,8 +154,7 @@ class DeadLetterService:
 
     async def _visible(self, principal: Principal, workspace: str, agent: str | None) -> str | None:
         await self._accounts.authorize(principal, "read", workspace, agent)
-        if agent not in (None, principal.agent) and principal is not LOCAL:
-            await self._accounts.agent(workspace, str(agent))
+        await self._accounts.check_agent(principal, workspace, agent)
         return visible_agent(principal, agent)
 
     async def _in_order(self, ids: Sequence[str]) -> builtins.list[RunView]:

@@ -18,7 +18,7 @@ from wakeful.run.outcome import Succeeded, with_history
 from wakeful.run.run import LISTED_STATES, NewRun, TriggerName
 from wakeful.run.verification import Verdict, conclude_verified, verified_outcome
 from wakeful.service.admin.limits import Budgets
-from wakeful.service.auth.access import LOCAL, Action, Principal, check_person, visible_agent
+from wakeful.service.auth.access import Action, Principal, check_person, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.agent_policy import check_ending, check_not_internal
 from wakeful.service.filters import check_choices
@@ -132,8 +132,8 @@ class RunService:
                 to_confirm,
             )
         )
-        if not runs and agent not in (None, principal.agent) and principal is not LOCAL:
-            await self._accounts.agent(workspace, agent)
+        if not runs:
+            await self._accounts.check_agent(principal, workspace, agent)
         await self._accounts.names.load(run.triggered_by for run in runs)
         return runs
 
