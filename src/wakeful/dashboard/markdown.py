@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -17,12 +16,16 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup, escape
 
+from wakeful.values.bounded_cache import MB, bounded_cache, text_size
+
 #: A longer text is shown as it is.
 LONGEST: Final = 100_000
 #: So is one whose tables may have more cells: those that are missing in a row are filled up.
 _CELLS: Final = 10_000
 #: A longer text is rendered in a thread: one of 16 KB takes up to half a second.
 _SHORT: Final = 500
+#: Of the texts that are kept with their HTML, which may be ten times as long. Those of a page fit into half.
+_BUDGET: Final = 64 * MB
 _thread: Final = ThreadPoolExecutor(1, "markdown")
 _SCHEMES: Final = frozenset({"http", "https", "mailto"})
 _LINK: Final[Mapping[str, str | int | float]] = {"rel": "noopener noreferrer nofollow"}
@@ -45,7 +48,7 @@ def _parser() -> MarkdownIt:
 _PARSER: Final = _parser()
 
 
-@lru_cache(maxsize=512)
+@bounded_cache(_BUDGET, lambda value, text: text_size(text, value))
 def markdown(text: str) -> Markup:
     """Return a text as HTML.
 
