@@ -372,8 +372,16 @@ def test_claims_wait_on_the_next_event_loop_after_a_stop() -> None:
         assert store.looks - before >= 4
         await hub.close()
 
+    async def come_late() -> None:
+        await hub.close()
+        hub.join(
+            ClaimRequest(ClaimScope("acme"), "w", 1, "c"), "topic", asyncio.get_running_loop().time() + 9
+        )
+        await asyncio.sleep(1)  # it waits when the event loop ends
+
     run_virtually(wait())
     run_virtually(wait())
+    run_virtually(come_late())
     run_virtually(hub.close())
 
 

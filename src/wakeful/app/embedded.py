@@ -10,7 +10,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from wakeful.app.functions import AppFunctions
 from wakeful.app.home import NOT_STARTED, Done, Home, call_at_exit, running_loop
@@ -31,8 +31,6 @@ if TYPE_CHECKING:  # imported when a scheduler is constructed: they import the s
 
 #: A coroutine in async programs. Not typed as one: type checkers would want it awaited in sync programs too.
 AwaitedOrDone: TypeAlias = Any
-
-_STARTED: Final = "this Wakeful has already started; create another one for another replica"
 
 
 class Wakeful(AppFunctions):
@@ -113,8 +111,7 @@ class Wakeful(AppFunctions):
 
     def _use(self, arguments: AppArguments | None = None) -> None:
         """Use these arguments from the next start on, else those of the constructor. For tests."""
-        if self._started:
-            raise FailedPrecondition(_STARTED)
+        self.home.check_unclaimed()
         self._assemble(arguments or self._arguments)
 
     def _assemble(self, arguments: AppArguments) -> None:
@@ -123,8 +120,6 @@ class Wakeful(AppFunctions):
         for each in (Wakeful, AppFunctions):
             vars(sys.modules[each.__module__]).update(ANNOTATED)
         self._engine: Engine | None = None
-        #: from the beginning of a start until the end of the stop
-        self._started = False
         #: whether the database is open without an engine
         self._connected = False
         self._stopping = asyncio.Event()
@@ -172,8 +167,7 @@ class Wakeful(AppFunctions):
         return self
 
     def _start_on_thread(self, start: Callable[[], Coroutine[object, object, None]]) -> None:
-        if self._started:
-            raise FailedPrecondition(_STARTED)
+        self.home.check_unclaimed()
         portal = self._portal = Portal(self._stop, "wakeful")
         try:
             portal.call(start())
@@ -196,13 +190,11 @@ class Wakeful(AppFunctions):
 
     async def _open_store(self) -> None:
         """Begin a start."""
-        if self._started:
-            raise FailedPrecondition(_STARTED)
-        self._started = True
+        self.home.claim()
         try:
             await self._parts.open_store()
         except BaseException:
-            self._started = False
+            self.home.release()
             raise
 
     def __exit__(
@@ -328,16 +320,13 @@ class Wakeful(AppFunctions):
     def _closing(self) -> contextlib.AsyncExitStack:
         """Return what closes all but the engine. A part that fails or is cancelled keeps no other open."""
         stack = contextlib.AsyncExitStack()
-        stack.callback(self._end_start)
+        stack.callback(self.home.release)
         stack.push_async_callback(self._tracing.aclose)
         stack.push_async_callback(self.store.close)
         stack.push_async_callback(self.services.close)
         stack.push_async_callback(self._parts.agent_runtime.stop)
         stack.callback(self.home.close)
         return stack
-
-    def _end_start(self) -> None:
-        self._started = False
 
     async def serve_forever(self) -> None:
         """Wait for SIGINT, SIGTERM, `stop` or cancellation.

@@ -24,6 +24,7 @@ R = TypeVar("R")
 NOT_STARTED: Final = (
     "this Wakeful has not started; use `with app:` or `app.start()` (`async with app:`) first"
 )
+_STARTED: Final = "this Wakeful has already started; create another one for another replica"
 _FORKED: Final = "this Wakeful was started before a fork; create and start one in each process"
 
 log = get_logger("wakeful.app")
@@ -33,20 +34,37 @@ class Home:
     """The loop that a scheduler runs on, from its start to its stop, and the declared jobs that it saves."""
 
     def __init__(self) -> None:
+        #: that of the calls
         self.loop: asyncio.AbstractEventLoop | None = None
+        #: the same, from the beginning of a start until the end of the stop
+        self._owner: asyncio.AbstractEventLoop | None = None
         self._pid = os.getpid()
         #: makes a loop for a call that finds none; None: such a call is an error
         self.on_absent: Callable[[], object] | None = None
         self._saves: set[asyncio.Task[None]] = set()
         self._error: WakefulError | None = None
 
+    def claim(self) -> None:
+        """Begin a start on the running loop. FailedPrecondition: another one has begun, and no stop ended."""
+        self.check_unclaimed()
+        self._owner = asyncio.get_running_loop()
+
+    def check_unclaimed(self) -> None:
+        """Raise FailedPrecondition from the beginning of a start until the end of the stop."""
+        if self._owner is not None:
+            raise FailedPrecondition(_STARTED)
+
     def open(self) -> None:
-        """Make the running loop the home."""
+        """Accept calls from other threads and loops: they run on the running loop."""
         self.loop, self._pid = asyncio.get_running_loop(), os.getpid()
 
     def close(self) -> None:
-        """Have no home any more."""
+        """Accept no more calls."""
         self.loop = None
+
+    def release(self) -> None:
+        """End a stop."""
+        self._owner = None
 
     @property
     def is_of_parent(self) -> bool:
@@ -99,6 +117,8 @@ class Home:
         """Return the result of a call, which runs on the loop of the scheduler."""
         if self.loop is None and self.on_absent is not None:
             await asyncio.to_thread(self.on_absent)
+        if self.loop is None and self._owner not in (None, running_loop()):
+            raise FailedPrecondition(NOT_STARTED)  # it starts or stops on another loop
         if self.loop is None or self.is_here:
             if self._saves or self._error is not None:
                 await self.settle()

@@ -126,6 +126,26 @@ def test_a_scheduler_stops_from_a_thread_or_between_two_runs_of_its_loop(new_app
 
 
 @on_one_store
+async def test_a_call_of_another_loop_during_the_start_is_refused(new_app: NewApp):
+    app, paused, go_on = new_app(), asyncio.Event(), asyncio.Event()
+
+    async def pause() -> None:
+        assert await app.jobs.list() == []  # the loop that starts it may use it
+        paused.set()
+        await go_on.wait()
+
+    app.before_start = pause
+    starting = asyncio.ensure_future(app.start())
+    await paused.wait()
+    with pytest.raises(FailedPrecondition, match="has not started"):
+        await asyncio.to_thread(asyncio.run, app.jobs.list())
+    go_on.set()
+    await starting
+    assert await asyncio.to_thread(asyncio.run, app.jobs.list()) == []
+    await app.stop()
+
+
+@on_one_store
 async def test_of_two_starts_at_once_one_is_refused_and_the_other_stops_completely(new_app: NewApp):
     app = new_app()
     first, second = await asyncio.gather(app.start(), app.start(), return_exceptions=True)

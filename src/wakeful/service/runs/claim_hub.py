@@ -118,8 +118,8 @@ class ClaimHub:
     async def close(self) -> None:
         """Answer all claims, and wait for the transactions that are under way."""
         self.end()
-        if self._watching is not None:
-            watching, self._watching = self._watching, None
+        watching, self._watching = self._watching, None
+        if watching is not None and not watching.done():  # one of an earlier event loop is
             watching.cancel()
             await asyncio.wait({watching})
         asking = set(self._asking.values())
