@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -41,10 +42,11 @@ class KubernetesError(Unavailable):
     def is_transient(self) -> bool:
         """Whether the same request may succeed later: no response, an overload or a fault of the server.
 
-        Or a conflict with another request: requests for Jobs that count towards one quota.
+        Or credentials that are not accepted now: those of a cluster are renewed, and Jobs go on meanwhile. Or
+        a conflict with another request: requests for Jobs that count towards one quota.
         """
         conflict = self.status == 409 and self.reason == "Conflict"
-        return self.status == 0 or self.status in (408, 429) or self.status >= 500 or conflict
+        return self.status in (0, 401, 408, 429) or self.status >= 500 or conflict
 
     @property
     def exceeded_quota(self) -> str | None:
@@ -84,8 +86,26 @@ async def load_access(kubeconfig: str | None = None, context: str | None = None)
         raise InvalidArgument(
             f"there is no access to a cluster: {error}; run this in a pod, or give --kubeconfig"
         ) from error
+    _renew_credentials(loader, configuration)
     settings: Any = loader.current_context
     return Access(configuration, str(settings["context"].get("namespace") or "default"))
+
+
+def _renew_credentials(loader: Any, configuration: Configuration) -> None:
+    """Have the program that a kubeconfig names for its credentials run again when they have expired."""
+    if not hasattr(loader, "exec_plugin_expiry"):
+        return
+    turns = asyncio.Lock()
+
+    async def renew(used: Configuration) -> None:
+        try:
+            async with turns:
+                await loader.load_from_exec_plugin()  # it runs no program before they have expired
+        except Exception as error:  # of the program
+            raise KubernetesError(0, "", f"the credentials cannot be renewed: {error}") from error
+        used.api_key["BearerToken"] = loader.token
+
+    configuration.refresh_api_key_hook = renew
 
 
 class KubernetesApi:
