@@ -33,7 +33,6 @@ from wakeful.logs import get_logger
 from wakeful.run.outcome import Failed, Outcome, Succeeded
 from wakeful.service.admin.evolution_jobs import ANALYSIS, EVALUATION, EVOLUTION_KIND, TIMEOUT_MS
 from wakeful.service.admin.suggestions import WAKEFUL, SuggestionService
-from wakeful.store.internal_jobs import INTERNAL_JOBS
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import job_from_row
 from wakeful.store.rows import JobFilter, JobRow
@@ -149,9 +148,9 @@ class Evolution:
         found: dict[str, JobRecord] = {}
         after: tuple[str, str] | None = None
         while True:
-            rows = await self._store.jobs(JobFilter(workspace, agent, False, after, _PAGE))
+            rows = await self._store.jobs(JobFilter(workspace, agent, False, after, _PAGE, internal=False))
             for row in rows:
-                job = None if row.name in INTERNAL_JOBS or row.instance_id is not None else _read(row)
+                job = None if row.instance_id is not None else _read(row)
                 if job is not None and is_recurring(job.definition):
                     found[job.id] = job
             if len(rows) < _PAGE:

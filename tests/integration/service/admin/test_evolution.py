@@ -11,6 +11,7 @@ import pytest
 from tests.integration.conftest import on_one_store
 from tests.support.api_client import ApiClient, served
 from tests.support.evolving_agent import EvolvingAgent, Month, evolving_agent
+from tests.support.factories import asleep
 from tests.support.run_months import (
     DAY,
     HOUR,
@@ -27,6 +28,7 @@ from wakeful.model import Suggestion
 from wakeful.schedule.schedules import Every
 from wakeful.service.admin.evolution import AnalysisResult, EvaluationResult
 from wakeful.service.auth.access import LOCAL, Principal
+from wakeful.signal.event_catalog import job_name
 from wakeful.store.rows import JobChange, JobRow
 
 LATE = [("work", 9 * HOUR, DAY), *((f"other-{n}", 9 * HOUR, DAY) for n in range(11))]
@@ -139,9 +141,11 @@ async def test_internal_disabled_and_one_time_jobs_are_not_analyzed(ada: Evolvin
     await services.jobs.pause(LOCAL, "default", "ada", "paused")
     at = (ada.clock.now() + timedelta(days=60)).isoformat()
     await ada.add("once", {"kind": "at", "at": at})
-    fails = [
-        run for name in ("paused", "once", "wakeful-analysis") for run in failing(name, HOUR, lambda _: True)
-    ]
+    delivers = job_name("sub_" + "0" * 32)
+    hourly = f'{{"schedule":{{"kind":"every","everyMs":{HOUR}}}}}'
+    await ada.app.store.create_jobs([asleep(delivers, agent="ada", timing=hourly, policy="{}")])
+    names = ("paused", "once", "wakeful-analysis", delivers)
+    fails = [run for name in names for run in failing(name, HOUR, lambda _: True)]
     await ada.spend(fails)
     assert await analyze(ada) == AnalysisResult(jobs=0, opened=0, refreshed=0, withdrawn=0)
 
