@@ -105,6 +105,11 @@ class HttpProtocol(H11Protocol):
         if self._began is None:
             self._began = self._received
         super().data_received(data)
+        if self._awaits_next_request():  # this was the rest of a request that was answered before its end
+            self._began = None
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
 
     def on_response_complete(self) -> None:
         """Wait for the next request, which begins with its first byte."""
@@ -153,6 +158,12 @@ class HttpProtocol(H11Protocol):
         if self.conn.their_state is h11.SEND_BODY and not self._waits_for_us():
             return now - self._received > BODY_PART_S or now - self._began > REQUEST_S
         return False
+
+    def _awaits_next_request(self) -> bool:
+        """Return whether a request was answered and nothing of the next one is there."""
+        cycle: RequestResponseCycle | None = self.cycle
+        answered = cycle is not None and cycle.response_complete
+        return answered and self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
 
     def _waits_for_us(self) -> bool:
         """Return whether the client must wait: the app has not read the data, or not requested the body."""

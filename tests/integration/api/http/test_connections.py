@@ -148,6 +148,18 @@ async def test_a_slow_response_and_an_idle_connection_have_no_such_deadline(ask:
 
 
 @on_one_store
+@pytest.mark.usefixtures("impatient")
+async def test_a_connection_is_idle_after_a_body_that_was_refused_before_it_was_read(ask: ApiClient):
+    async with connected(ask.url) as client:
+        await client.send(f"POST {JOBS} HTTP/1.1\r\nhost: here\r\ncontent-length: 300000\r\n\r\n".encode())
+        assert await client.response() == 413
+        await client.send(b"x" * 300_000)
+        await asyncio.sleep(1.5)
+        await client.send(GET + b"\r\n")
+        assert await client.response() == 200
+
+
+@on_one_store
 async def test_a_request_with_two_lengths_is_refused_and_nothing_after_it_is_read(ask: ApiClient):
     job = b'{"name": "hidden", "schedule": "%b"}' % SELDOM.encode()
     head = f"POST {JOBS} HTTP/1.1\r\nhost: here\r\nauthorization: Bearer {ask.key}\r\n".encode()
