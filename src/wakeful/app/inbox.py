@@ -1,4 +1,4 @@
-"""The inbox of a workspace in this process; `wakeful.client.inbox` documents the methods."""
+"""The inbox of a workspace in this process; `wakeful.client.admin` documents the methods."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from wakeful.app.home import LocalPart
 from wakeful.app.pages import make_page, one_more
-from wakeful.client.inbox import Inbox as ClientInbox
+from wakeful.client.admin import Inbox as ClientInbox
 from wakeful.model import InboxCounts, InboxDecision, InboxItem, Page
 from wakeful.run.inbox import InboxAction, parse_position, write_position
 from wakeful.service.admin.inbox import allowed_actions

@@ -1,17 +1,20 @@
-"""Agents, incidents, suggestions, keys, the audit log, quotas and workflows of a server."""
+"""Agents, incidents, the inbox, suggestions, keys, the audit log, quotas and workflows of a server."""
 
 from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, cast, overload
+from typing import cast, overload
 
-from wakeful.client.instances import Instances
+from wakeful.client.instances import Instances, RestPart
 from wakeful.model import (
     AgentInfo,
     ApiKey,
     AuditEntry,
+    InboxCounts,
+    InboxDecision,
+    InboxItem,
     Incident,
     InstanceInfo,
     MessageReceipt,
@@ -23,9 +26,6 @@ from wakeful.model import (
 )
 from wakeful.model.codec import from_json, page_from_json
 from wakeful.values.json_value import Json
-
-if TYPE_CHECKING:
-    from wakeful.client.rest import RestClient
 
 
 class Agents(Instances):
@@ -100,11 +100,8 @@ class Agents(Instances):
         await self._rest.delete_session(name, session)
 
 
-class Incidents:
+class Incidents(RestPart):
     """The incidents of a workspace, failures of one job with one cause: `client.incidents`."""
-
-    def __init__(self, rest: RestClient) -> None:
-        self._rest = rest
 
     async def list(
         self,
@@ -136,14 +133,56 @@ class Incidents:
         return from_json(Incident, await self._rest.acknowledge_incident(incident_id, note=note))
 
 
-class Suggestions:
+class Inbox(RestPart):
+    """What waits for a person: runs to confirm, jobs to approve, suggestions, incidents: `client.inbox`."""
+
+    async def list(
+        self,
+        *,
+        kinds: Iterable[str] = (),
+        agent: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[InboxItem]:
+        """Return what waits, newest first; `cursor` is that of the previous page.
+
+        Kinds: `verification`, `approval`, `suggestion`, `incident`.
+        """
+        page = await self._rest.list_inbox(
+            kind=",".join(kinds) or None, agent=agent, limit=limit, cursor=cursor
+        )
+        return page_from_json(InboxItem, page)
+
+    async def counts(self, *, agent: str | None = None) -> InboxCounts:
+        """Return how much of each kind waits."""
+        return from_json(InboxCounts, await self._rest.count_inbox(agent=agent))
+
+    async def approve(
+        self, item_id: str, *, reason: str | None = None, version: int | None = None
+    ) -> InboxDecision:
+        """Confirm a run, approve a job, apply a suggestion, or acknowledge an incident.
+
+        `version` is that of the item. FailedPrecondition: another person has decided, or it changed since.
+        """
+        decision = await self._rest.approve_item(item_id, reason=reason, version=version)
+        return from_json(InboxDecision, decision)
+
+    async def reject(
+        self, item_id: str, *, reason: str | None = None, version: int | None = None
+    ) -> InboxDecision:
+        """Reject the work of a run, leave a job paused, or dismiss a suggestion.
+
+        `version` is that of the item. FailedPrecondition: another person has decided, or it changed since.
+        """
+        decision = await self._rest.reject_item(item_id, reason=reason, version=version)
+        return from_json(InboxDecision, decision)
+
+
+class Suggestions(RestPart):
     """The suggestions of a workspace: `client.suggestions`.
 
     They are better settings for jobs, of agents with `evolution: suggest`.
     """
-
-    def __init__(self, rest: RestClient) -> None:
-        self._rest = rest
 
     async def list(
         self,
@@ -189,11 +228,8 @@ class Suggestions:
         return from_json(Suggestion, await self._rest.roll_back_suggestion(suggestion_id))
 
 
-class Keys:
+class Keys(RestPart):
     """The API keys of a workspace: `client.keys`."""
-
-    def __init__(self, rest: RestClient) -> None:
-        self._rest = rest
 
     async def list(self) -> builtins.list[ApiKey]:
         """Return all keys, oldest first; never the keys themselves."""
@@ -216,11 +252,8 @@ class Keys:
         await self._rest.revoke_key(key_id)
 
 
-class Audit:
+class Audit(RestPart):
     """The audit log of a workspace: `client.audit`."""
-
-    def __init__(self, rest: RestClient) -> None:
-        self._rest = rest
 
     async def list(
         self,
@@ -245,22 +278,16 @@ class Audit:
         return cast(dict[str, Json], await self._rest.verify_audit())
 
 
-class Quotas:
+class Quotas(RestPart):
     """The quotas of a workspace: `client.quotas`."""
-
-    def __init__(self, rest: RestClient) -> None:
-        self._rest = rest
 
     async def list(self) -> builtins.list[Quota]:
         """Return all quotas that are set or used."""
         return [from_json(Quota, quota) for quota in await self._rest.list_quotas()]
 
 
-class Workflows:
+class Workflows(RestPart):
     """The workflows of a workspace, by id and version: `client.workflows`."""
-
-    def __init__(self, rest: RestClient) -> None:
-        self._rest = rest
 
     async def put(self, workflow_id: str, version: int, dag: Mapping[str, object]) -> WorkflowVersion:
         """Store a version; AlreadyExists if it exists with another content."""

@@ -6,8 +6,7 @@ from collections.abc import AsyncGenerator, Iterable
 from types import TracebackType
 from typing import Literal, Self, cast
 
-from wakeful.client.admin import Agents, Audit, Incidents, Keys, Quotas, Suggestions, Workflows
-from wakeful.client.inbox import Inbox
+from wakeful.client.admin import Agents, Audit, Inbox, Incidents, Keys, Quotas, Suggestions, Workflows
 from wakeful.client.jobs import Jobs
 from wakeful.client.rest import RestClient
 from wakeful.client.runs import Runs

@@ -131,35 +131,12 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         extra_timeout: float = 0.0,
         optional: bool = False,
-    ) -> Json:
-        """Return the object of the response; raise the error that the server reports.
+    ) -> tuple[int, Json]:
+        """Return the status and the object of the response; raise the error that the server reports.
 
         `extra_timeout` is added to the timeout, for requests in which the server itself waits. None: the
         response has no content, which it may to a DELETE and to a request with `optional`.
         """
-        _, reply = await self.request_with_status(
-            method,
-            path,
-            body=body,
-            query=query,
-            headers=headers,
-            extra_timeout=extra_timeout,
-            optional=optional,
-        )
-        return reply
-
-    async def request_with_status(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: Json = None,
-        query: Query | None = None,
-        headers: Mapping[str, str] | None = None,
-        extra_timeout: float = 0.0,
-        optional: bool = False,
-    ) -> tuple[int, Json]:
-        """Do `request`; also return the HTTP status."""
         import aiohttp
 
         session = await self.open()
@@ -274,7 +251,7 @@ def _no_address(url: str) -> InvalidArgument:
 
 
 class RequestOptions(TypedDict, total=False):
-    """What a request has besides its method and path, as `Connection.request` describes it."""
+    """What a request has besides its route, as `Connection.request` describes it."""
 
     body: Json
     query: Query | None
@@ -293,13 +270,13 @@ class WorkspaceConnection:
         self.workspace = workspace
 
     async def _request(self, route: str, *parts: str | int, **options: Unpack[RequestOptions]) -> T:
-        """Do `Connection.request` with a path of the workspace. The caller says what the reply is.
+        """Send a request with a path of the workspace. The caller says what the reply is.
 
         `route` is the method, and the path after the workspace with `{}` for each of the parts.
         """
         (method, place), given = route.split(), map(str, parts)
         version = options.get("if_version")
-        reply = await self._connection.request(
+        _, reply = await self._connection.request(
             method,
             path(self.workspace, *(next(given) if each == "{}" else each for each in place.split("/"))),
             body=options.get("body"),

@@ -439,13 +439,9 @@ class Endpoints(WorkspaceConnection):
             if_version=if_version,
         )
 
-    async def list_revisions(
-        self, agent: str, name: str, *, if_version: int | None = None
-    ) -> list[RevisionShape]:
+    async def list_revisions(self, agent: str, name: str) -> list[RevisionShape]:
         """List the revisions of a job."""
-        return await self._request_list(
-            "revisions", dict, "GET agents/{}/jobs/{}/revisions", agent, name, if_version=if_version
-        )
+        return await self._request_list("revisions", dict, "GET agents/{}/jobs/{}/revisions", agent, name)
 
     async def restore_revision(
         self, agent: str, name: str, revision: int, *, if_version: int | None = None

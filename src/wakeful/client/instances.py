@@ -36,11 +36,15 @@ class DeleteInstance(Protocol):
     async def __call__(self, name: str, id: str, *, erase: bool) -> bool: ...
 
 
-class Instances:
-    """The part of `client.agents` for instances. `name` is the agent, `id` the name of an instance."""
+class RestPart:
+    """A part of a client."""
 
     def __init__(self, rest: RestClient) -> None:
         self._rest = rest
+
+
+class Instances(RestPart):
+    """The part of `client.agents` for instances. `name` is the agent, `id` the name of an instance."""
 
     async def start(
         self,

@@ -86,7 +86,8 @@ class RestClient(Endpoints):
 
     async def sign_in_link(self) -> dict[str, Json]:
         """Create a one-time link that signs in to the dashboard with the key of this client."""
-        return cast(dict[str, Json], await self._connection.request("POST", "/api/sign-in-links"))
+        _, link = await self._connection.request("POST", "/api/sign-in-links")
+        return cast(dict[str, Json], link)
 
     async def ready(self) -> bool:
         """Return True if the server and its database respond; Unavailable otherwise."""
@@ -113,14 +114,14 @@ class RestClient(Endpoints):
     async def save_job(self, agent: str, fields: Mapping[str, object]) -> tuple[JobShape, bool]:
         """Do `upsert_job`; also return whether it created the job."""
         where = path(self.workspace, "agents", agent, "jobs", str(fields.get("name")))
-        status, reply = await self._connection.request_with_status("PUT", where, body=document(fields))
+        status, reply = await self._connection.request("PUT", where, body=document(fields))
         return cast(JobShape, reply), status == 201
 
     async def check_job(self, agent: str, fields: Mapping[str, object]) -> JobShape:
         """Return what `save_job` would save, or raise its error; change nothing. Quotas are not checked."""
         where = path(self.workspace, "agents", agent, "jobs", str(fields.get("name")))
         query, headers = {"dry_run": True}, {"prefer": "return=representation"}
-        reply = await self._connection.request(
+        _, reply = await self._connection.request(
             "PUT", where, body=document(fields), query=query, headers=headers
         )
         return cast(JobShape, reply)

@@ -19,8 +19,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Protocol, Self
 
-from wakeful.client.admin import Agents, Incidents, Suggestions
-from wakeful.client.inbox import Inbox
+from wakeful.client.admin import Agents, Inbox, Incidents, Suggestions
 from wakeful.client.jobs import Jobs
 from wakeful.client.runs import Runs
 

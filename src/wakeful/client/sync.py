@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from wakeful.client import admin, inbox, jobs, runs
+from wakeful.client import admin, jobs, runs
 from wakeful.client.portal import Portal, blocking
 from wakeful.model import Run
 
@@ -132,13 +132,13 @@ class Incidents(SyncPart[admin.Incidents]):
     ack = blocking(admin.Incidents.ack)
 
 
-class Inbox(SyncPart[inbox.Inbox]):
+class Inbox(SyncPart[admin.Inbox]):
     """What waits for a person: `client.inbox`."""
 
-    list = blocking(inbox.Inbox.list)
-    counts = blocking(inbox.Inbox.counts)
-    approve = blocking(inbox.Inbox.approve)
-    reject = blocking(inbox.Inbox.reject)
+    list = blocking(admin.Inbox.list)
+    counts = blocking(admin.Inbox.counts)
+    approve = blocking(admin.Inbox.approve)
+    reject = blocking(admin.Inbox.reject)
 
 
 class Suggestions(SyncPart[admin.Suggestions]):

@@ -38,7 +38,7 @@ def test_a_command_ends_with_one_sentence(what: str, tmp_path: Path, monkeypatch
     def stream(self: Connection, path: str, **given: Any) -> Any:
         raise Unavailable("not as Wakeful does")
 
-    monkeypatch.setattr(Connection, "request_with_status", answer)
+    monkeypatch.setattr(Connection, "request", answer)
     monkeypatch.setattr(Connection, "stream", stream)
     wrong: dict[str, str] = {}
     for name, command in ALL.items():
