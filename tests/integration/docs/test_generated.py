@@ -137,7 +137,7 @@ class Quota:""",
     ),
     "api/http/admin.py": (
         "# --- quotas ---",
-        """@router.get("/notes", tags=["notes"], summary="List notes", responses=responses({200: "Notes"}))
+        """@router.operation("GET /notes", "List notes", "Notes", tag="notes")
 async def list_notes(about: WorkspaceDep) -> Response:
     '''All notes.'''
     from wakeful.model.admin import Notes
@@ -145,7 +145,7 @@ async def list_notes(about: WorkspaceDep) -> Response:
     return JsonResponse(to_json(Notes(notes=await about.services.admin.quotas.notes())))
 
 
-@router.get("/notes/{note_id}", tags=["notes"], summary="Read a note", responses=responses({200: "Note"}))
+@router.operation("GET /notes/{note_id}", "Read a note", "Note", tag="notes")
 async def get_note(note_id: str, about: WorkspaceDep) -> Response:
     '''One note.'''
     return JsonResponse(to_json((await about.services.admin.quotas.notes(note_id))[0]))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Final, cast
 
-from fastapi import APIRouter, Header, Path, Query
+from fastapi import Header, Path, Query
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import (
-    SECURED,
     Document,
     OptionalDocument,
     ServiceDocument,
@@ -17,9 +16,10 @@ from wakeful.api.http.dependencies import (
 )
 from wakeful.api.http.etags import matches
 from wakeful.api.http.idempotency import Once
+from wakeful.api.http.operations import ApiRouter
 from wakeful.api.http.paging import Cursor, Limit, OfAgent, page, read_cursor, read_last, write_cursor
 from wakeful.api.http.problems import Stale
-from wakeful.api.http.responses import BODY, JsonResponse, location_of, no_content, request_body, responses
+from wakeful.api.http.responses import JsonResponse, location_of, no_content
 from wakeful.errors import InvalidArgument
 from wakeful.model.admin import AuditVerification
 from wakeful.model.codec import to_json
@@ -38,9 +38,9 @@ from wakeful.service.report_serializers import (
 from wakeful.service.serializers import AUDIT, KEYS, QUOTAS, SUBSCRIPTIONS, WORKFLOWS
 from wakeful.values.json_value import whole_number
 
-router = APIRouter(prefix="/api/workspaces/{workspace}", dependencies=SECURED)
-operations_router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["operations"], dependencies=SECURED)
-cost_router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["cost"], dependencies=SECURED)
+router = ApiRouter()
+operations_router = ApiRouter("operations")
+cost_router = ApiRouter("cost")
 
 Version = Annotated[int, Path(ge=0, le=2**31 - 1, description="A whole number.")]
 #: The latest instant that both databases can compare.
@@ -64,7 +64,7 @@ To = Annotated[str | None, Query(description="The last day (UTC); today by defau
 # --- keys ------------------------------------------------------------------------------------------
 
 
-@router.get("/keys", tags=["keys"], summary="List keys", responses=responses({200: "Keys"}))
+@router.operation("GET /keys", "List keys", "Keys", tag="keys")
 async def list_keys(about: WorkspaceDep) -> Response:
     """The text of a key is not stored and not returned."""
     found = await about.services.auth.keys.list(*about.caller)
@@ -72,15 +72,14 @@ async def list_keys(about: WorkspaceDep) -> Response:
     return JsonResponse({"keys": [KEYS.to_json(row, may=rights.key(row)) for row in found]})
 
 
-@router.post(
-    "/keys",
-    tags=["keys"],
-    summary="Create a key",
-    status_code=201,
-    responses=responses({201: "NewKey"}, *BODY, 409, headers=("Location", "Idempotency-Replayed")),
-    openapi_extra=request_body(
-        "KeyDocument", {"name": "ci", "role": "member", "expiresAt": "2030-01-01T00:00:00Z"}
-    ),
+@router.operation(
+    "POST /keys",
+    "Create a key",
+    {201: "NewKey"},
+    409,
+    body=("KeyDocument", {"name": "ci", "role": "member", "expiresAt": "2030-01-01T00:00:00Z"}),
+    headers=("Location",),
+    tag="keys",
 )
 async def create_key(once: Once, document: ServiceDocument) -> Response:
     """The `key` is returned only once."""
@@ -94,13 +93,7 @@ async def create_key(once: Once, document: ServiceDocument) -> Response:
     return await once.respond_keyed(create, response)
 
 
-@router.delete(
-    "/keys/{key_id}",
-    tags=["keys"],
-    summary="Revoke a key",
-    status_code=204,
-    responses=responses({204: None}),
-)
+@router.operation("DELETE /keys/{key_id}", "Revoke a key", {204: None}, tag="keys")
 async def revoke_key(key_id: str, about: WorkspaceDep) -> Response:
     """Takes effect on this replica at once, on others within a second."""
     await about.services.auth.keys.revoke(*about.caller, key_id)
@@ -110,12 +103,7 @@ async def revoke_key(key_id: str, about: WorkspaceDep) -> Response:
 # --- subscriptions ---------------------------------------------------------------------------------
 
 
-@router.get(
-    "/subscriptions",
-    tags=["operations"],
-    summary="List subscriptions to MCP events",
-    responses=responses({200: "Subscriptions"}),
-)
+@router.operation("GET /subscriptions", "List subscriptions to MCP events", "Subscriptions", tag="operations")
 async def list_subscriptions(
     about: WorkspaceDep, agent: OfAgent = None, limit: Limit = 50, cursor: Cursor = None
 ) -> Response:
@@ -129,12 +117,12 @@ async def list_subscriptions(
     return JsonResponse({"subscriptions": [SUBSCRIPTIONS.to_json(row) for row in shown], "cursor": following})
 
 
-@router.delete(
-    "/subscriptions/{subscription_id}",
-    tags=["operations"],
-    summary="End a subscription to MCP events",
-    status_code=204,
-    responses=responses({204: None}, 409),
+@router.operation(
+    "DELETE /subscriptions/{subscription_id}",
+    "End a subscription to MCP events",
+    {204: None},
+    409,
+    tag="operations",
 )
 async def end_subscription(subscription_id: str, about: WorkspaceDep) -> Response:
     """Cancels its waiting deliveries. An admin may end any, other keys their own. 409: it has ended."""
@@ -145,20 +133,14 @@ async def end_subscription(subscription_id: str, about: WorkspaceDep) -> Respons
 # --- people ----------------------------------------------------------------------------------------
 
 
-@router.get("/people", tags=["keys"], summary="List people", responses=responses({200: "People"}))
+@router.operation("GET /people", "List people", "People", tag="keys")
 async def list_people(about: WorkspaceDep) -> Response:
     """Those who have signed in at the issuer and may use the workspace, the last signed in first."""
     found = await about.services.auth.people.list(*about.caller)
     return JsonResponse({"people": [PEOPLE.to_json(row) for row in found]})
 
 
-@router.delete(
-    "/people/{person_id}",
-    tags=["keys"],
-    summary="Remove a person",
-    status_code=204,
-    responses=responses({204: None}),
-)
+@router.operation("DELETE /people/{person_id}", "Remove a person", {204: None}, tag="keys")
 async def remove_person(person_id: str, about: WorkspaceDep) -> Response:
     """Ends the sessions of the person, and revokes the keys that the person created. History keeps the name.
 
@@ -171,7 +153,7 @@ async def remove_person(person_id: str, about: WorkspaceDep) -> Response:
 # --- quotas ----------------------------------------------------------------------------------------
 
 
-@router.get("/quotas", tags=["quotas"], summary="List limits", responses=responses({200: "Quotas"}))
+@router.operation("GET /quotas", "List limits", "Quotas", tag="quotas")
 async def list_quotas(about: WorkspaceDep) -> Response:
     """The limits and the usage of the workspace (`agent` null) and its agents."""
     return JsonResponse(
@@ -179,14 +161,12 @@ async def list_quotas(about: WorkspaceDep) -> Response:
     )
 
 
-@router.put(
-    "/quotas",
-    tags=["quotas"],
-    summary="Set a limit",
-    responses=responses({200: "Quotas"}, *BODY, 412),
-    openapi_extra=request_body(
-        "QuotaDocument", {"agent": "writer", "bucket": "scheduler.liveJobs", "limit": 50}
-    ),
+@router.operation(
+    "PUT /quotas",
+    "Set a limit",
+    "Quotas",
+    body=("QuotaDocument", {"agent": "writer", "bucket": "scheduler.liveJobs", "limit": 50}),
+    tag="quotas",
 )
 async def set_quota(about: WorkspaceDep, document: Document, if_match: IfLimitMatches = None) -> Response:
     """For one agent, or for the whole workspace without `agent`; null restores the installation's default."""
@@ -210,7 +190,7 @@ async def set_quota(about: WorkspaceDep, document: Document, if_match: IfLimitMa
 # --- audit -----------------------------------------------------------------------------------------
 
 
-@router.get("/audit", tags=["audit"], summary="Read the audit log", responses=responses({200: "Audit"}))
+@router.operation("GET /audit", "Read the audit log", "Audit", tag="audit")
 async def list_audit(
     about: WorkspaceDep,
     actor: Annotated[str | None, Query(max_length=300, description="Only of this actor.")] = None,
@@ -243,9 +223,7 @@ async def list_audit(
     return JsonResponse({"entries": [AUDIT.to_json(row) for row in found.rows], "cursor": next_cursor})
 
 
-@router.get(
-    "/audit/verify", tags=["audit"], summary="Verify the audit log", responses=responses({200: "Verified"})
-)
+@router.operation("GET /audit/verify", "Verify the audit log", "Verified", tag="audit")
 async def verify_audit(
     about: WorkspaceDep,
     after: Annotated[int, Query(ge=0, le=2**31 - 1, description="Continue after this entry.")] = 0,
@@ -271,11 +249,8 @@ async def verify_audit(
 # --- workflows -------------------------------------------------------------------------------------
 
 
-@router.get(
-    "/workflows/{workflow_id}/{version}",
-    tags=["workflows"],
-    summary="Read a version of a workflow",
-    responses=responses({200: "Workflow"}),
+@router.operation(
+    "GET /workflows/{workflow_id}/{version}", "Read a version of a workflow", "Workflow", tag="workflows"
 )
 async def get_workflow(workflow_id: str, version: Version, about: WorkspaceDep) -> Response:
     """The DAG as it was stored."""
@@ -284,14 +259,14 @@ async def get_workflow(workflow_id: str, version: Version, about: WorkspaceDep) 
     )
 
 
-@router.put(
-    "/workflows/{workflow_id}/{version}",
-    tags=["workflows"],
-    summary="Store a version of a workflow",
-    responses=responses({200: "Workflow", 201: "Workflow"}, *BODY, 409, headers=("Location",)),
-    openapi_extra=request_body(
-        "Dag", {"nodes": [{"id": "fetch"}, {"id": "send"}], "edges": [["fetch", "send"]]}
-    ),
+@router.operation(
+    "PUT /workflows/{workflow_id}/{version}",
+    "Store a version of a workflow",
+    {200: "Workflow", 201: "Workflow"},
+    409,
+    body=("Dag", {"nodes": [{"id": "fetch"}, {"id": "send"}], "edges": [["fetch", "send"]]}),
+    headers=("Location",),
+    tag="workflows",
 )
 async def put_workflow(workflow_id: str, version: Version, about: WorkspaceDep, dag: Document) -> Response:
     """The body is the DAG. A version never changes: the same DAG again is accepted, another is refused."""
@@ -306,17 +281,13 @@ async def put_workflow(workflow_id: str, version: Version, about: WorkspaceDep, 
 # --- status ----------------------------------------------------------------------------------------
 
 
-@router.get(
-    "/status", tags=["status"], summary="Status of the workspace", responses=responses({200: "Status"})
-)
+@router.operation("GET /status", "Status of the workspace", "Status", tag="status")
 async def get_status(about: WorkspaceDep) -> Response:
     """The numbers of jobs and runs, and the next tick."""
     return JsonResponse(await about.services.admin.status.status(*about.caller))
 
 
-@router.get(
-    "/doctor", tags=["status"], summary="Checks of the installation", responses=responses({200: "Doctor"})
-)
+@router.operation("GET /doctor", "Checks of the installation", "Doctor", tag="status")
 async def get_doctor(about: WorkspaceDep) -> Response:
     """The checks of `wakeful doctor`: each with its state, a message, and what to do.
 
@@ -326,13 +297,13 @@ async def get_doctor(about: WorkspaceDep) -> Response:
     return JsonResponse(await about.services.admin.doctor.examine(*about.caller))
 
 
-@router.get("/slo", tags=["status"], summary="Service level objectives", responses=responses({200: "Slo"}))
+@router.operation("GET /slo", "Service level objectives", "Slo", tag="status")
 async def get_slo(about: WorkspaceDep, hours: Hours = 24) -> Response:
     """The ratio of dead letters, and the median and 95th percentile of the start delay."""
     return JsonResponse(await about.services.admin.status.slo(*about.caller, hours))
 
 
-@router.get("/peaks", tags=["status"], summary="Load of the coming week", responses=responses({200: "Peaks"}))
+@router.operation("GET /peaks", "Load of the coming week", "Peaks", tag="status")
 async def get_peaks(
     about: WorkspaceDep, agent: Annotated[str | None, Query(description="Only jobs of this agent.")] = None
 ) -> Response:
@@ -348,9 +319,7 @@ async def get_peaks(
 # --- workers, channels, settings -------------------------------------------------------------------
 
 
-@operations_router.get(
-    "/workers", summary="List workers and executors", responses=responses({200: "Workers"})
-)
+@operations_router.operation("GET /workers", "List workers and executors", "Workers")
 async def list_workers(about: WorkspaceDep) -> Response:
     """The processes that take runs, with their last heartbeat, and the executors that hold claimed runs.
 
@@ -360,7 +329,7 @@ async def list_workers(about: WorkspaceDep) -> Response:
     return JsonResponse(PROCESSES.to_json(found))
 
 
-@operations_router.get("/channels", summary="List channels", responses=responses({200: "Channels"}))
+@operations_router.operation("GET /channels", "List channels", "Channels")
 async def list_channels(about: WorkspaceDep) -> Response:
     """Names and kinds of the channels, and the recent deliveries of the workspace; never their URLs."""
     channels = await about.services.admin.channels.list(*about.caller)
@@ -373,11 +342,11 @@ async def list_channels(about: WorkspaceDep) -> Response:
     )
 
 
-@operations_router.post(
-    "/channels/{channel}/test",
-    summary="Send a test message",
-    responses=responses({200: "ChannelTest"}, *BODY, 429),
-    openapi_extra=request_body("ChannelTestDocument", {"to": "@ada"}, required=False),
+@operations_router.operation(
+    "POST /channels/{channel}/test",
+    "Send a test message",
+    "ChannelTest",
+    body=("ChannelTestDocument", {"to": "@ada"}),
 )
 async def test_channel(channel: str, about: WorkspaceDep, document: OptionalDocument) -> Response:
     """Wait for the response of the service. At most 6 a minute for each channel. Requires the role admin."""
@@ -389,7 +358,7 @@ async def test_channel(channel: str, about: WorkspaceDep, document: OptionalDocu
     )
 
 
-@operations_router.get("/settings", summary="List settings", responses=responses({200: "Settings"}))
+@operations_router.operation("GET /settings", "List settings", "Settings")
 async def list_settings(about: WorkspaceDep) -> Response:
     """The settings of this process with their source. Of a secret, only whether it is set."""
     found = await about.services.admin.settings.list(*about.caller)
@@ -399,7 +368,7 @@ async def list_settings(about: WorkspaceDep) -> Response:
 # --- cost ------------------------------------------------------------------------------------------
 
 
-@cost_router.get("/cost", summary="Tokens and cost", responses=responses({200: "Cost"}))
+@cost_router.operation("GET /cost", "Tokens and cost", "Cost")
 async def get_cost(
     about: WorkspaceDep,
     from_: From = None,

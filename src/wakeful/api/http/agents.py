@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query
+from fastapi import Header, Query
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import (
-    SECURED,
     CurrentPrincipal,
     ServiceDocument,
     ServicesDep,
@@ -19,16 +18,14 @@ from wakeful.api.http.dependencies import (
 )
 from wakeful.api.http.etags import etag, matches
 from wakeful.api.http.idempotency import Once
+from wakeful.api.http.operations import WORKSPACE, ApiRouter
 from wakeful.api.http.paging import MAX_PAGE, Cursor, Limit, page, read_last
 from wakeful.api.http.problems import Malformed, Stale
 from wakeful.api.http.responses import (
-    BODY,
     JsonResponse,
     list_response,
     location_of,
     no_content,
-    request_body,
-    responses,
 )
 from wakeful.errors import NotFound
 from wakeful.model.codec import JsonObject
@@ -44,13 +41,9 @@ from wakeful.service.serializers import (
 )
 from wakeful.values.json_value import Json
 
-router = APIRouter(prefix="/api/workspaces", dependencies=SECURED)
-messages_router = APIRouter(
-    prefix="/api/workspaces/{workspace}/agents/{agent}", tags=["sessions"], dependencies=SECURED
-)
-sessions_router = APIRouter(
-    prefix="/api/workspaces/{workspace}/agents/{agent}/sessions", tags=["sessions"], dependencies=SECURED
-)
+router = ApiRouter(prefix="/api/workspaces")
+messages_router = ApiRouter("sessions", prefix=f"{WORKSPACE}/agents/{{agent}}")
+sessions_router = ApiRouter("sessions", prefix=f"{WORKSPACE}/agents/{{agent}}/sessions")
 
 IfWorkspaceMatches = Annotated[
     str | None,
@@ -69,7 +62,7 @@ CreateAgentOnly = Annotated[
 ]
 
 
-@router.get("", tags=["workspaces"], summary="List workspaces", responses=responses({200: "Workspaces"}))
+@router.operation("GET", "List workspaces", "Workspaces", tag="workspaces")
 async def list_workspaces(
     services: ServicesDep,
     principal: CurrentPrincipal,
@@ -86,12 +79,7 @@ async def list_workspaces(
     return JsonResponse({"workspaces": [serialize_workspace(principal.at(row.name), row) for row in rows]})
 
 
-@router.get(
-    "/{workspace}",
-    tags=["workspaces"],
-    summary="Read a workspace",
-    responses=responses({200: "Workspace"}, headers=("ETag",)),
-)
+@router.operation("GET /{workspace}", "Read a workspace", "Workspace", headers=("ETag",), tag="workspaces")
 async def get_workspace(about: WorkspaceDep) -> Response:
     """A workspace with its usage of today; for a key of the role agent, with that of its agent."""
     row = await about.services.agents.workspaces.get(*about.caller)
@@ -102,12 +90,13 @@ async def get_workspace(about: WorkspaceDep) -> Response:
     return JsonResponse(content, headers={"ETag": etag(row.updated_ms)})
 
 
-@router.put(
-    "/{workspace}",
-    tags=["workspaces"],
-    summary="Create or change a workspace",
-    responses=responses({200: "Workspace", 201: "Workspace"}, *BODY, 412, headers=("Location", "ETag")),
-    openapi_extra=request_body("WorkspaceDocument", {"tz": "Europe/Berlin", "description": "ACME"}),
+@router.operation(
+    "PUT /{workspace}",
+    "Create or change a workspace",
+    {200: "Workspace", 201: "Workspace"},
+    body=("WorkspaceDocument", {"tz": "Europe/Berlin", "description": "ACME"}),
+    headers=("Location", "ETag"),
+    tag="workspaces",
 )
 async def put_workspace(
     about: WorkspaceDep, document: ServiceDocument, if_match: IfWorkspaceMatches = None
@@ -125,9 +114,7 @@ async def put_workspace(
     return _put(content, created, location_of(about.workspace), {"ETag": etag(row.updated_ms)})
 
 
-@router.get(
-    "/{workspace}/agents", tags=["agents"], summary="List agents", responses=responses({200: "Agents"})
-)
+@router.operation("GET /{workspace}/agents", "List agents", "Agents", tag="agents")
 async def list_agents(about: WorkspaceDep) -> Response:
     """The agents of a workspace, by name; a key of the role agent sees only its own."""
     rows = await about.services.agents.list(*about.caller)
@@ -135,11 +122,8 @@ async def list_agents(about: WorkspaceDep) -> Response:
     return await list_response({"agents": (serialize_agent(about.principal, row, rights) for row in rows)})
 
 
-@router.get(
-    "/{workspace}/agents/{agent}",
-    tags=["agents"],
-    summary="Read an agent",
-    responses=responses({200: "Agent"}, headers=("ETag",)),
+@router.operation(
+    "GET /{workspace}/agents/{agent}", "Read an agent", "Agent", headers=("ETag",), tag="agents"
 )
 async def get_agent(agent: str, about: WorkspaceDep) -> Response:
     """An agent with its usage of today."""
@@ -152,16 +136,14 @@ async def get_agent(agent: str, about: WorkspaceDep) -> Response:
     return JsonResponse(content, headers={"ETag": etag(row.version)})
 
 
-@router.put(
-    "/{workspace}/agents/{agent}",
-    tags=["agents"],
-    summary="Create or change an agent",
-    responses=responses(
-        {200: "SavedAgent", 201: "SavedAgent"}, *BODY, 409, 412, headers=("Location", "ETag")
-    ),
-    openapi_extra=request_body(
-        "AgentDocument", {"target": {"kind": "pull"}, "tz": "Europe/Berlin", "description": "writes"}
-    ),
+@router.operation(
+    "PUT /{workspace}/agents/{agent}",
+    "Create or change an agent",
+    {200: "SavedAgent", 201: "SavedAgent"},
+    409,
+    body=("AgentDocument", {"target": {"kind": "pull"}, "tz": "Europe/Berlin", "description": "writes"}),
+    headers=("Location", "ETag"),
+    tag="agents",
 )
 async def put_agent(
     agent: str,
@@ -188,12 +170,14 @@ async def put_agent(
     return _put(content, saved.created, location_of(about.workspace, "agents", agent), headers)
 
 
-@router.patch(
-    "/{workspace}/agents/{agent}",
-    tags=["agents"],
-    summary="Change fields of an agent",
-    responses=responses({200: "SavedAgent"}, *BODY, 409, 412, headers=("ETag",)),
-    openapi_extra=request_body("AgentPatch", {"active": False, "description": "on leave"}),
+@router.operation(
+    "PATCH /{workspace}/agents/{agent}",
+    "Change fields of an agent",
+    "SavedAgent",
+    409,
+    body=("AgentPatch", {"active": False, "description": "on leave"}),
+    headers=("ETag",),
+    tag="agents",
 )
 async def update_agent(
     agent: str, about: WorkspaceDep, patch: ServiceDocument, if_match: IfAgentMatches = None
@@ -211,11 +195,12 @@ async def update_agent(
     return JsonResponse(content, headers={"ETag": etag(saved.row.version)})
 
 
-@router.post(
-    "/{workspace}/agents/{agent}/rotate-secret",
-    tags=["agents"],
-    summary="Give an agent a new webhook secret",
-    responses=responses({200: "SavedAgent"}, 409, headers=("Idempotency-Replayed",)),
+@router.operation(
+    "POST /{workspace}/agents/{agent}/rotate-secret",
+    "Give an agent a new webhook secret",
+    "SavedAgent",
+    409,
+    tag="agents",
 )
 async def rotate_agent_secret(agent: str, once: Once) -> Response:
     """It signs the webhooks that jobs inherit, for a day beside the old one. It is returned only once."""
@@ -227,13 +212,7 @@ async def rotate_agent_secret(agent: str, once: Once) -> Response:
     )
 
 
-@router.delete(
-    "/{workspace}/agents/{agent}",
-    tags=["agents"],
-    summary="Delete an agent",
-    status_code=204,
-    responses=responses({204: None}, 409),
-)
+@router.operation("DELETE /{workspace}/agents/{agent}", "Delete an agent", {204: None}, 409, tag="agents")
 async def delete_agent(agent: str, about: WorkspaceDep) -> Response:
     """Only an agent without jobs can be deleted; its runs stay readable."""
     await about.services.agents.delete(*about.caller, agent)
@@ -283,14 +262,12 @@ def _put(
     )
 
 
-@messages_router.post(
-    "/messages",
-    summary="Send a message to an agent",
-    status_code=202,
-    responses=responses({202: "Receipt"}, *BODY, 409, headers=("Idempotency-Replayed",)),
-    openapi_extra=request_body(
-        "Message", {"message": "what failed last night?", "session": "telegram:123456789"}
-    ),
+@messages_router.operation(
+    "POST /messages",
+    "Send a message to an agent",
+    {202: "Receipt"},
+    409,
+    body=("Message", {"message": "what failed last night?", "session": "telegram:123456789"}),
 )
 async def send_message(agent: str, once: Once, document: ServiceDocument) -> Response:
     """A message waits in a session until it becomes part of a turn, which is a run of the agent.
@@ -302,7 +279,7 @@ async def send_message(agent: str, once: Once, document: ServiceDocument) -> Res
     return await once.respond_keyed(send, lambda receipt: JsonResponse(RECEIPTS.to_json(receipt), 202))
 
 
-@sessions_router.get("", summary="List the sessions of an agent", responses=responses({200: "Sessions"}))
+@sessions_router.operation("GET", "List the sessions of an agent", "Sessions")
 async def list_sessions(
     agent: str, about: WorkspaceDep, limit: Limit = 50, cursor: Cursor = None
 ) -> Response:
@@ -316,7 +293,7 @@ async def list_sessions(
     )
 
 
-@sessions_router.get("/{session}", summary="Read a session", responses=responses({200: "SessionWithHistory"}))
+@sessions_router.operation("GET /{session}", "Read a session", "SessionWithHistory")
 async def get_session(
     agent: str, session: str, about: WorkspaceDep, limit: Limit = 50, cursor: Cursor = None
 ) -> Response:
@@ -329,9 +306,7 @@ async def get_session(
     return JsonResponse({**SESSIONS.to_json(found.view), "history": history, "cursor": following})
 
 
-@sessions_router.delete(
-    "/{session}", summary="Delete a session", status_code=204, responses=responses({204: None})
-)
+@sessions_router.operation("DELETE /{session}", "Delete a session", {204: None})
 async def delete_session(agent: str, session: str, about: WorkspaceDep) -> Response:
     """Delete a session with its history. Its turns stop, and its waiting messages are dropped.
 

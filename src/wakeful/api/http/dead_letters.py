@@ -6,20 +6,19 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Final, NamedTuple
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import (
-    IN_TURN,
-    SECURED,
     Document,
     OptionalDocument,
     WorkspaceDep,
     WorkspaceRequest,
 )
 from wakeful.api.http.idempotency import Once
+from wakeful.api.http.operations import WORKSPACE, ApiRouter
 from wakeful.api.http.paging import Cursor, Limit, OfAgent, OfJob, page, read_last, split_words, write_cursor
-from wakeful.api.http.responses import BODY, JsonResponse, list_response, request_body, responses
+from wakeful.api.http.responses import JsonResponse, list_response
 from wakeful.errors import InvalidArgument
 from wakeful.model.codec import JsonObject
 from wakeful.run.dead_letter_groups import DeadLetterSelection
@@ -30,12 +29,8 @@ from wakeful.service.serializers import INCIDENTS, serialize_run
 from wakeful.values.ids import is_id
 from wakeful.values.json_value import Json
 
-router = APIRouter(
-    prefix="/api/workspaces/{workspace}/dead-letters", tags=["dead letters"], dependencies=SECURED
-)
-incidents_router = APIRouter(
-    prefix="/api/workspaces/{workspace}/incidents", tags=["incidents"], dependencies=SECURED
-)
+router = ApiRouter("dead letters", prefix=f"{WORKSPACE}/dead-letters")
+incidents_router = ApiRouter("incidents", prefix=f"{WORKSPACE}/incidents")
 
 _FILTERS: Final = ("agent", "job", "cause")
 _FIELDS: Final = ("ids", "all", *_FILTERS, "through", "cursor", "dryRun")
@@ -51,7 +46,7 @@ States = Annotated[
 ]
 
 
-@router.get("", summary="List dead letters", dependencies=IN_TURN, responses=responses({200: "DeadLetters"}))
+@router.operation("GET", "List dead letters", "DeadLetters", in_turn=True)
 async def list_dead_letters(
     about: WorkspaceDep,
     agent: OfAgent = None,
@@ -81,7 +76,7 @@ async def list_dead_letters(
     )
 
 
-@router.get("/groups", summary="Group dead letters by cause", responses=responses({200: "DeadLetterGroups"}))
+@router.operation("GET /groups", "Group dead letters by cause", "DeadLetterGroups")
 async def group_dead_letters(about: WorkspaceDep, agent: OfAgent = None, job: OfJobOrNone = None) -> Response:
     """The newest 2,000 dead letters by job and cause, the group with the newest failure first."""
     return JsonResponse(
@@ -89,11 +84,12 @@ async def group_dead_letters(about: WorkspaceDep, agent: OfAgent = None, job: Of
     )
 
 
-@router.post(
-    "/replay",
-    summary="Replay dead letters",
-    responses=responses({200: "Replayed"}, *BODY, 409, headers=("Idempotency-Replayed",)),
-    openapi_extra=request_body("WhichDeadLetters", {"job": "digest", "cause": "http 503"}),
+@router.operation(
+    "POST /replay",
+    "Replay dead letters",
+    "Replayed",
+    409,
+    body=("WhichDeadLetters", {"job": "digest", "cause": "http 503"}),
 )
 async def replay_dead_letters(once: Once, body: Document) -> Response:
     """The named ones, or the oldest thousand that match. Runs that are not dead letters are left out.
@@ -110,11 +106,12 @@ async def replay_dead_letters(once: Once, body: Document) -> Response:
     )
 
 
-@router.post(
-    "/discard",
-    summary="Discard dead letters",
-    responses=responses({200: "Discarded"}, *BODY, 409, headers=("Idempotency-Replayed",)),
-    openapi_extra=request_body("WhichDeadLetters", {"ids": ["01980000-0000-7000-8000-000000000000"]}),
+@router.operation(
+    "POST /discard",
+    "Discard dead letters",
+    "Discarded",
+    409,
+    body=("WhichDeadLetters", {"ids": ["01980000-0000-7000-8000-000000000000"]}),
 )
 async def discard_dead_letters(once: Once, body: Document) -> Response:
     """Discard permanently, selected in the same way; their runs stay readable."""
@@ -168,7 +165,7 @@ async def _pick(about: WorkspaceRequest, body: Mapping[str, object]) -> _Picked:
     )
 
 
-@incidents_router.get("", summary="List incidents", responses=responses({200: "Incidents"}))
+@incidents_router.operation("GET", "List incidents", "Incidents")
 async def list_incidents(
     about: WorkspaceDep,
     state: States = None,
@@ -190,7 +187,7 @@ async def list_incidents(
     return JsonResponse({"incidents": incidents, "cursor": following})
 
 
-@incidents_router.get("/{incident_id}", summary="Get an incident", responses=responses({200: "Incident"}))
+@incidents_router.operation("GET /{incident_id}", "Get an incident", "Incident")
 async def get_incident(incident_id: str, about: WorkspaceDep) -> Response:
     """An incident stays readable after its job was deleted."""
     found = await about.services.admin.incidents.get(*about.caller, incident_id)
@@ -198,11 +195,12 @@ async def get_incident(incident_id: str, about: WorkspaceDep) -> Response:
     return JsonResponse(INCIDENTS.to_json(found, may=rights.incident(found)))
 
 
-@incidents_router.post(
-    "/{incident_id}/ack",
-    summary="Acknowledge an incident",
-    responses=responses({200: "Incident"}, *BODY, 409, headers=("Idempotency-Replayed",)),
-    openapi_extra=request_body("Acknowledgement", {"note": "the database is being moved"}, required=False),
+@incidents_router.operation(
+    "POST /{incident_id}/ack",
+    "Acknowledge an incident",
+    "Incident",
+    409,
+    body=("Acknowledgement", {"note": "the database is being moved"}),
 )
 async def acknowledge_incident(incident_id: str, once: Once, body: OptionalDocument) -> Response:
     """No reminder follows. Acknowledging it again changes nothing. Requires the role admin or member."""

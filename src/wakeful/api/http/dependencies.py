@@ -1,7 +1,7 @@
 """Dependencies of the routes: the services, the principal and the body.
 
 Query parameters and body fields that a route does not declare are refused. The names come from the route: its
-query parameters, and the schema of its `request_body(…)`. So the check applies to every route, and a new
+query parameters, and the schema of its body. So the check applies to every route, and a new
 parameter is accepted as soon as the route declares it.
 """
 

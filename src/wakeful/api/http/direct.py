@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, get_type_hints
 
+from fastapi._compat import ModelField
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from fastapi.security.base import SecurityBase
@@ -107,12 +108,16 @@ def _call_of(dependant: Dependant, calls: list[_Call], known: dict[object, int])
         arguments.append((field.name, _path_getter(field.name)))
     for field in dependant.header_params:
         _check_text(field.field_info)
-        name = field.alias if field.alias != field.name else field.name.replace("_", "-")
-        arguments.append((field.name, _header_getter(name, _default_of(field.field_info))))
+        arguments.append((field.name, _header_getter(header_name(field), _default_of(field.field_info))))
     arguments += [
         (field.name, _value_getter(_default_of(field.field_info))) for field in dependant.query_params
     ]
     return _Call(dependant.call, tuple(arguments))
+
+
+def header_name(field: ModelField) -> str:
+    """Return the name of the header that a parameter takes."""
+    return field.alias if field.alias != field.name else field.name.replace("_", "-")
 
 
 def _check_text(info: Any) -> None:

@@ -7,13 +7,12 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Final, TypeVar
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from wakeful.api.http.dependencies import (
-    SECURED,
     Document,
     OptionalDocument,
     WorkspaceDep,
@@ -22,7 +21,8 @@ from wakeful.api.http.dependencies import (
     refuse_unknown,
 )
 from wakeful.api.http.idempotency import Once
-from wakeful.api.http.responses import BODY, JsonResponse, compact_in_turns, request_body, responses
+from wakeful.api.http.operations import WORKSPACE, ApiRouter
+from wakeful.api.http.responses import JsonResponse, compact_in_turns
 from wakeful.errors import InvalidArgument, Unauthenticated, WakefulError
 from wakeful.model import run as model
 from wakeful.model.codec import to_json
@@ -37,10 +37,9 @@ from wakeful.values.ids import new_id
 from wakeful.values.json_value import compact, json_value, whole_number
 from wakeful.values.stored_text import clean_text, is_storable
 
-router = APIRouter(prefix="/api/workspaces/{workspace}/runs", tags=["work"], dependencies=SECURED)
+router = ApiRouter("work", prefix=f"{WORKSPACE}/runs")
 
 T = TypeVar("T")
-_KEPT: Final = ("Idempotency-Replayed",)
 _MANY_NAMES: Final = 1_000
 #: How many rounds of the event loop it takes until it notices that a client has disconnected.
 _UNTIL_NOTICED: Final = 4
@@ -48,13 +47,12 @@ _MAX_USAGE: Final = 65_536
 _OF_REPORT: Final = ("attempt", "status", "output", "error", "usage", "evidence", "permanent", "counted")
 
 
-@router.post(
-    "/claim",
-    summary="Claim runs to execute",
-    responses=responses({200: "Claimed"}, *BODY, 409),
-    openapi_extra=request_body(
-        "Claim", {"worker": "laptop-1", "agents": ["writer"], "limit": 1, "waitMs": 20_000}
-    ),
+@router.operation(
+    "POST /claim",
+    "Claim runs to execute",
+    "Claimed",
+    409,
+    body=("Claim", {"worker": "laptop-1", "agents": ["writer"], "limit": 1, "waitMs": 20_000}),
 )
 async def claim_runs(about: WorkspaceDep, body: Document) -> Response:
     """Claim runs of `pull` jobs, each with its target and payload; with `waitMs`, wait for the first.
@@ -89,11 +87,11 @@ async def claim_runs(about: WorkspaceDep, body: Document) -> Response:
         raise
 
 
-@router.post(
-    "/release",
-    summary="Return claimed runs without executing them",
-    responses=responses({200: "Released"}, *BODY),
-    openapi_extra=request_body(
+@router.operation(
+    "POST /release",
+    "Return claimed runs without executing them",
+    "Released",
+    body=(
         "Release",
         {
             "worker": "laptop-1",
@@ -120,11 +118,11 @@ async def release_runs(about: WorkspaceDep, body: Document) -> Response:
     return JsonResponse({"released": list(released), "lost": list(lost)})
 
 
-@router.post(
-    "/heartbeat",
-    summary="Renew the leases of claimed runs",
-    responses=responses({200: "Heartbeats"}, *BODY),
-    openapi_extra=request_body(
+@router.operation(
+    "POST /heartbeat",
+    "Renew the leases of claimed runs",
+    "Heartbeats",
+    body=(
         "HeartbeatMany",
         {"worker": "laptop-1", "runs": [{"id": "0190a0b0-0000-7000-8000-000000000000", "attempt": 1}]},
     ),
@@ -140,11 +138,12 @@ async def heartbeat_runs(about: WorkspaceDep, body: Document) -> Response:
     return JsonResponse({"renewed": list(renewed), "lost": list(lost)})
 
 
-@router.post(
-    "/complete",
-    summary="Report how several runs ended",
-    responses=responses({200: "Completions"}, *BODY, 409, headers=_KEPT),
-    openapi_extra=request_body(
+@router.operation(
+    "POST /complete",
+    "Report how several runs ended",
+    "Completions",
+    409,
+    body=(
         "CompletionMany",
         {
             "runs": [
@@ -177,11 +176,12 @@ async def complete_runs(once: Once, body: Document) -> Response:
     return await once.respond(complete, response)
 
 
-@router.post(
-    "/{run_id}/heartbeat",
-    summary="Renew the lease of a claimed run",
-    responses=responses({200: "Run"}, *BODY, 409),
-    openapi_extra=request_body("Heartbeat", {"attempt": 1}),
+@router.operation(
+    "POST /{run_id}/heartbeat",
+    "Renew the lease of a claimed run",
+    "Run",
+    409,
+    body=("Heartbeat", {"attempt": 1}),
 )
 async def heartbeat_run(run_id: str, about: WorkspaceDep, body: OptionalDocument) -> Response:
     """`attempt` is that of the claimed run. 409: the claim is lost or the run is over; stop working on it."""
@@ -190,13 +190,12 @@ async def heartbeat_run(run_id: str, about: WorkspaceDep, body: OptionalDocument
     return JsonResponse(serialize_run(run))
 
 
-@router.post(
-    "/{run_id}/complete",
-    summary="Report how a run ended",
-    responses=responses({200: "Run"}, *BODY, 409, headers=_KEPT),
-    openapi_extra=request_body(
-        "Completion", {"attempt": 1, "status": "succeeded", "output": "sent", "usage": {"tokens": 512}}
-    ),
+@router.operation(
+    "POST /{run_id}/complete",
+    "Report how a run ended",
+    "Run",
+    409,
+    body=("Completion", {"attempt": 1, "status": "succeeded", "output": "sent", "usage": {"tokens": 512}}),
 )
 async def complete_run(run_id: str, once: Once, body: Document) -> Response:
     """For a claimed run, with the `attempt` of the claim, or a webhook run with `completion: callback`.
@@ -220,11 +219,12 @@ async def complete_run(run_id: str, once: Once, body: Document) -> Response:
     return await once.respond(complete, lambda run: JsonResponse(serialize_run(run)))
 
 
-@router.post(
-    "/{run_id}/verify",
-    summary="Confirm or reject the work of a run",
-    responses=responses({200: "Run"}, *BODY, 409, headers=_KEPT),
-    openapi_extra=request_body("RunVerification", {"verified": True}),
+@router.operation(
+    "POST /{run_id}/verify",
+    "Confirm or reject the work of a run",
+    "Run",
+    409,
+    body=("RunVerification", {"verified": True}),
 )
 async def verify_run(run_id: str, once: Once, body: Document) -> Response:
     """For a run that is `verifying`: `manual`, or any other check that a person decides instead.

@@ -1,4 +1,4 @@
-"""Trigger URLs over HTTP: creating them, and the requests of outside systems to them."""
+"""Requests of outside systems: trigger URLs of jobs, also how they are made, and events for jobs (`on`)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from wakeful.api.http.dependencies import SECURED, ServicesDep, WorkspaceDep
+from wakeful.api.http.dependencies import ServicesDep, WorkspaceDep
 from wakeful.api.http.etags import JobRequestDep
 from wakeful.api.http.idempotency import IdempotencyKey, Once, idempotency_key_of, respond_by_key
+from wakeful.api.http.operations import WORKSPACE, ApiRouter
 from wakeful.api.http.problems import Malformed
-from wakeful.api.http.responses import BODY, JsonResponse, no_content, responses
+from wakeful.api.http.responses import REPLAYED, JsonResponse, no_content, responses
+from wakeful.errors import NotFound
 from wakeful.service.jobs.hooks import per_job
 from wakeful.service.serializers import serialize_hook, serialize_hook_run
 from wakeful.signal.requests import read_body
 from wakeful.signal.signals import NotJson
 
-router = APIRouter()
+router = ApiRouter("jobs", prefix=f"{WORKSPACE}/agents/{{agent}}/jobs/{{name}}/hook")
+outside_router = APIRouter(tags=["hooks"])
 
-_JOB: Final = "/api/workspaces/{workspace}/agents/{agent}/jobs/{name}/hook"
-_URL: Final = "/hooks/{token}"
 #: A response to a secret URL is not cached, and a page does not pass the URL on.
 _SECRET: Final = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
 
@@ -36,26 +37,13 @@ def _any_body() -> dict[str, Any]:
     return {"requestBody": {"required": False, "content": content}}
 
 
-@router.get(
-    _JOB,
-    tags=["jobs"],
-    dependencies=SECURED,
-    summary="Show the trigger URL of a job",
-    responses=responses({200: "Hook"}),
-)
+@router.operation("GET", "Show the trigger URL of a job", "Hook")
 async def get_hook(agent: str, name: str, about: WorkspaceDep) -> Response:
     """When it was created, without its token: that is returned only once. 404 if the job has none."""
     return JsonResponse(serialize_hook(await about.services.jobs.hooks.get(*about.caller, agent, name)))
 
 
-@router.post(
-    _JOB,
-    tags=["jobs"],
-    dependencies=SECURED,
-    status_code=201,
-    summary="Give a job a new trigger URL",
-    responses=responses({201: "NewHook"}, 409, 412, headers=("Idempotency-Replayed",)),
-)
+@router.operation("POST", "Give a job a new trigger URL", {201: "NewHook"}, 409)
 async def create_hook(about: JobRequestDep, once: Once) -> Response:
     """Creates the URL, or replaces it: then the one before it works for another day.
 
@@ -68,29 +56,21 @@ async def create_hook(about: JobRequestDep, once: Once) -> Response:
     )
 
 
-@router.delete(
-    _JOB,
-    tags=["jobs"],
-    dependencies=SECURED,
-    status_code=204,
-    summary="Delete the trigger URL of a job",
-    responses=responses({204: None}, 409, 412),
-)
+@router.operation("DELETE", "Delete the trigger URL of a job", {204: None}, 409)
 async def delete_hook(about: JobRequestDep) -> Response:
     """It stops working at once, and so does the one before it."""
     await about.perform(partial(about.services.jobs.hooks.delete, *about.job))
     return no_content()
 
 
-@router.post(
-    _URL,
-    tags=["hooks"],
+@outside_router.post(
+    "/hooks/{token}",
     status_code=202,
     summary="Run a job by its trigger URL",
     responses=responses(
         {202: "HookRun"},
-        *(400, 404, 409, 422, 429, 503, *BODY),
-        headers=("Idempotency-Replayed",),
+        *(400, 404, 409, 413, 422, 429, 503),
+        headers=(REPLAYED,),
         always=False,
     ),
     openapi_extra=_any_body(),
@@ -123,3 +103,25 @@ async def fire_hook(
         partial(hooks.fire, caller, payload),
         lambda run: JsonResponse(serialize_hook_run(run), 202, _SECRET),
     )
+
+
+@outside_router.post(
+    "/hooks/events/{source}",
+    status_code=204,
+    summary="Receive an event for a job",
+    responses=responses(
+        {200: "EventChallenge", 204: None, 410: None}, *(401, 403, 409, 413, 422, 503), always=False
+    ),
+)
+async def receive_event(source: str, request: Request, services: ServicesDep) -> Response:
+    """A message of an MCP server to which a job has subscribed (`on`), signed as in Standard Webhooks.
+
+    An event that was received is not received again. A verification is answered with its challenge. 410: the
+    subscription has ended.
+    """
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    try:
+        answer = await services.jobs.events.receive(source, headers, await request.body())
+    except NotFound:
+        return Response(status_code=410)
+    return no_content() if answer is None else JsonResponse(answer)

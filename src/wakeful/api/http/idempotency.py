@@ -11,6 +11,7 @@ from fastapi import Depends, Header, Request
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import CurrentPrincipal, WorkspaceRequest, services_of
+from wakeful.api.http.responses import REPLAYED
 from wakeful.api.http.root_path import route_path
 from wakeful.service.auth.access import Principal
 from wakeful.service.idempotency import KeyedOperation, Reply
@@ -27,7 +28,6 @@ IdempotencyKey = Annotated[
 
 _QUOTED: Final = re.compile(r'"(?:[^"\\]|\\["\\])*"')
 _ESCAPE: Final = re.compile(r'\\(["\\])')
-_REPLAYED: Final = "Idempotency-Replayed"
 _HEADERS: Final = ("location", "etag", "cache-control")
 
 
@@ -116,7 +116,7 @@ def _reply(response: Response) -> Reply:
 
 
 def _response(reply: Reply) -> Response:
-    headers = {**reply.headers, _REPLAYED: "true"} if reply.replayed else reply.headers
+    headers = {**reply.headers, REPLAYED: "true"} if reply.replayed else reply.headers
     if not reply.body:
         return Response(status_code=reply.status, headers=headers)
     return Response(reply.body.encode(), reply.status, headers, "application/json")

@@ -6,24 +6,24 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Final, cast
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import (
-    SECURED,
     OptionalDocument,
     WorkspaceDep,
     refuse_unknown,
 )
 from wakeful.api.http.idempotency import Once, OnceRequest
+from wakeful.api.http.operations import WORKSPACE, ApiRouter
 from wakeful.api.http.paging import Cursor, Limit, OfAgent, page, read_cursor, split_words
-from wakeful.api.http.responses import BODY, JsonResponse, request_body, responses
+from wakeful.api.http.responses import JsonResponse
 from wakeful.errors import InvalidArgument
 from wakeful.model.codec import to_json
 from wakeful.run.inbox import INBOX_KINDS, InboxAction
 from wakeful.service.serializers import INBOX_DECISIONS, inbox_counts, serialize_inbox_item
 
-router: Final = APIRouter(prefix="/api/workspaces/{workspace}/inbox", tags=["inbox"], dependencies=SECURED)
+router: Final = ApiRouter("inbox", prefix=f"{WORKSPACE}/inbox")
 
 Kinds = Annotated[
     str | None,
@@ -31,7 +31,7 @@ Kinds = Annotated[
 ]
 
 
-@router.get("", summary="List what waits for a person", responses=responses({200: "Inbox"}))
+@router.operation("GET", "List what waits for a person", "Inbox")
 async def list_inbox(
     about: WorkspaceDep, kind: Kinds = None, agent: OfAgent = None, limit: Limit = 50, cursor: Cursor = None
 ) -> Response:
@@ -55,18 +55,19 @@ async def list_inbox(
     )
 
 
-@router.get("/counts", summary="Count what waits for a person", responses=responses({200: "InboxCounts"}))
+@router.operation("GET /counts", "Count what waits for a person", "InboxCounts")
 async def count_inbox(about: WorkspaceDep, agent: OfAgent = None) -> Response:
     """Each kind is counted up to 1,000."""
     counts = await about.services.admin.inbox.counts(*about.caller, agent=agent)
     return JsonResponse(to_json(inbox_counts(counts)))
 
 
-@router.post(
-    "/{item_id}/approve",
-    summary="Approve what waits",
-    responses=responses({200: "InboxDecision"}, *BODY, 409, headers=("Idempotency-Replayed",)),
-    openapi_extra=request_body("InboxDecisionDocument", {"version": 1}, required=False),
+@router.operation(
+    "POST /{item_id}/approve",
+    "Approve what waits",
+    "InboxDecision",
+    409,
+    body=("InboxDecisionDocument", {"version": 1}),
 )
 async def approve_item(item_id: str, once: Once, body: OptionalDocument) -> Response:
     """Confirms the work of a run, resumes a job, applies a suggestion, or acknowledges an incident.
@@ -76,11 +77,12 @@ async def approve_item(item_id: str, once: Once, body: OptionalDocument) -> Resp
     return await _decide(once, item_id, body, "approve")
 
 
-@router.post(
-    "/{item_id}/reject",
-    summary="Reject what waits",
-    responses=responses({200: "InboxDecision"}, *BODY, 409, headers=("Idempotency-Replayed",)),
-    openapi_extra=request_body("InboxDecisionDocument", {"reason": "the page is empty"}, required=False),
+@router.operation(
+    "POST /{item_id}/reject",
+    "Reject what waits",
+    "InboxDecision",
+    409,
+    body=("InboxDecisionDocument", {"reason": "the page is empty"}),
 )
 async def reject_item(item_id: str, once: Once, body: OptionalDocument) -> Response:
     """Fails the attempt of a run, leaves a job paused, or dismisses a suggestion; not of incidents.

@@ -9,21 +9,21 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import (
-    SECURED,
     Document,
     OptionalDocument,
     WorkspaceDep,
     WorkspaceRequest,
 )
 from wakeful.api.http.idempotency import Once
+from wakeful.api.http.operations import WORKSPACE, ApiRouter
 from wakeful.api.http.paging import Cursor, Limit, OfAgent, page, read_cursor
 from wakeful.api.http.paths import INSTANCE
 from wakeful.api.http.problems import Malformed
-from wakeful.api.http.responses import BODY, JsonResponse, ref, request_body, responses
+from wakeful.api.http.responses import JsonResponse, ref
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import DEFAULT_INSTANCE
 from wakeful.run.instances import InstanceStatus
@@ -38,12 +38,9 @@ from wakeful.signal.requests import BATCH, STRUCTURED, SignalRequest, read_reque
 from wakeful.signal.signals import NotJson
 from wakeful.values.json_value import Json
 
-router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["instances"], dependencies=SECURED)
-signals_router = APIRouter(
-    prefix="/api/workspaces/{workspace}/agents/{agent}", tags=["instances"], dependencies=SECURED
-)
+router = ApiRouter("instances")
+signals_router = ApiRouter("instances", prefix=f"{WORKSPACE}/agents/{{agent}}")
 
-_KEPT: Final = ("Idempotency-Replayed",)
 _OF_AGENT = "/agents/{agent}/instances"
 _ONE = f"{_OF_AGENT}/{INSTANCE}"
 
@@ -58,7 +55,7 @@ _EXAMPLE: Final[Json] = {
 }
 
 
-@router.get("/instances", summary="List the instances of all agents", responses=responses({200: "Instances"}))
+@router.operation("GET /instances", "List the instances of all agents", "Instances")
 async def list_all_instances(
     about: WorkspaceDep,
     agent: OfAgent = None,
@@ -70,7 +67,7 @@ async def list_all_instances(
     return await _page(about, agent, status, limit, cursor)
 
 
-@router.get(_OF_AGENT, summary="List the instances of an agent", responses=responses({200: "Instances"}))
+@router.operation(f"GET {_OF_AGENT}", "List the instances of an agent", "Instances")
 async def list_instances(
     agent: str, about: WorkspaceDep, status: OfStatus = None, limit: Limit = 50, cursor: Cursor = None
 ) -> Response:
@@ -78,7 +75,7 @@ async def list_instances(
     return await _page(about, agent, status, limit, cursor)
 
 
-@router.get(_ONE, summary="Read an instance", responses=responses({200: "InstanceWithState"}))
+@router.operation(f"GET {_ONE}", "Read an instance", "InstanceWithState")
 async def get_instance(agent: str, instance: str, about: WorkspaceDep) -> Response:
     """An instance with its schedules; for an admin with its state.
 
@@ -89,11 +86,12 @@ async def get_instance(agent: str, instance: str, about: WorkspaceDep) -> Respon
     return JsonResponse(serialize_instance_details(about.principal, details, rights))
 
 
-@router.post(
-    f"{_ONE}/start",
-    summary="Start an instance",
-    responses=responses({200: "Instance"}, *BODY, 409, 429, headers=_KEPT),
-    openapi_extra=request_body("StartInstance", {"state": {"region": "eu"}}, required=False),
+@router.operation(
+    f"POST {_ONE}/start",
+    "Start an instance",
+    "Instance",
+    409,
+    body=("StartInstance", {"state": {"region": "eu"}}),
 )
 async def start_instance(agent: str, instance: str, once: Once, body: OptionalDocument) -> Response:
     """A new instance, and one that was stopped, begins with its initial state; `state` changes keys of it.
@@ -108,13 +106,12 @@ async def start_instance(agent: str, instance: str, once: Once, body: OptionalDo
     return await once.respond(start, lambda view: JsonResponse(serialize_instance(view)))
 
 
-@router.post(
-    f"{_OF_AGENT}/start",
-    summary="Start several instances",
-    responses=responses({200: "StartedInstances"}, *BODY, 409, 429, headers=_KEPT),
-    openapi_extra=request_body(
-        "StartInstances", {"instances": [{"id": "eu"}, {"id": "us", "state": {"region": "us"}}]}
-    ),
+@router.operation(
+    f"POST {_OF_AGENT}/start",
+    "Start several instances",
+    "StartedInstances",
+    409,
+    body=("StartInstances", {"instances": [{"id": "eu"}, {"id": "us", "state": {"region": "us"}}]}),
 )
 async def start_instances(agent: str, once: Once, body: Document) -> Response:
     """Start up to 1,000 instances in one transaction, each as where one is started.
@@ -128,12 +125,7 @@ async def start_instances(agent: str, once: Once, body: Document) -> Response:
     return await once.respond(start, lambda started: JsonResponse(serialize_started(started)))
 
 
-@router.delete(
-    _ONE,
-    summary="Delete an instance",
-    status_code=204,
-    responses=responses({202: "Instance", 204: None}, 409),
-)
+@router.operation(f"DELETE {_ONE}", "Delete an instance", {204: None, 202: "Instance"}, 409)
 async def delete_instance(
     agent: str,
     instance: str,
@@ -150,20 +142,19 @@ async def delete_instance(
     return Response(status_code=204) if left is None else JsonResponse(serialize_instance(left), 202)
 
 
-@router.post(
-    f"{_ONE}/stop", summary="Stop an instance", responses=responses({200: "Instance"}, 409, headers=_KEPT)
-)
+@router.operation(f"POST {_ONE}/stop", "Stop an instance", "Instance", 409)
 async def stop_instance(agent: str, instance: str, once: Once) -> Response:
     """Its schedules are deleted and its runs are cancelled. It accepts no signal until it is started."""
     stop = partial(once.services.agents.instances.stop, *once.caller, agent, instance)
     return await once.respond(stop, lambda view: JsonResponse(serialize_instance(view)))
 
 
-@router.post(
-    f"{_ONE}/pause",
-    summary="Pause an instance",
-    responses=responses({200: "Instance"}, *BODY, 409, headers=_KEPT),
-    openapi_extra=request_body("PauseInstance", {"note": "maintenance"}, required=False),
+@router.operation(
+    f"POST {_ONE}/pause",
+    "Pause an instance",
+    "Instance",
+    409,
+    body=("PauseInstance", {"note": "maintenance"}),
 )
 async def pause_instance(agent: str, instance: str, once: Once, body: OptionalDocument) -> Response:
     """Its signals wait until it is resumed. A run that is running ends."""
@@ -172,20 +163,14 @@ async def pause_instance(agent: str, instance: str, once: Once, body: OptionalDo
     return await once.respond(pause, lambda view: JsonResponse(serialize_instance(view)))
 
 
-@router.post(
-    f"{_ONE}/resume", summary="Resume an instance", responses=responses({200: "Instance"}, 409, headers=_KEPT)
-)
+@router.operation(f"POST {_ONE}/resume", "Resume an instance", "Instance", 409)
 async def resume_instance(agent: str, instance: str, once: Once) -> Response:
     """An instance that is paused or blocked handles its signals again."""
     resume = partial(once.services.agents.instances.resume, *once.caller, agent, instance)
     return await once.respond(resume, lambda view: JsonResponse(serialize_instance(view)))
 
 
-@router.post(
-    f"{_ONE}/hibernate",
-    summary="Hibernate an instance",
-    responses=responses({200: "Instance"}, 409, headers=_KEPT),
-)
+@router.operation(f"POST {_ONE}/hibernate", "Hibernate an instance", "Instance", 409)
 async def hibernate_instance(agent: str, instance: str, once: Once) -> Response:
     """Every process removes it from its memory. Its next signal loads it again."""
     hibernate = partial(once.services.agents.instances.hibernate, *once.caller, agent, instance)
@@ -244,20 +229,13 @@ async def _page(
 
 
 def _body() -> dict[str, Any]:
-    """Return the request body for the OpenAPI document. In binary mode it is the data alone."""
+    """Return the content of a request by media type. In binary mode it is the data alone."""
     one = {"schema": ref("Signal"), "example": _EXAMPLE}
     batch = {"schema": ref("SignalBatch"), "example": [_EXAMPLE]}
-    content = {"application/json": one, STRUCTURED: one, BATCH: batch}
-    return {"requestBody": {"required": True, "content": content}}
+    return {"application/json": one, STRUCTURED: one, BATCH: batch}
 
 
-@signals_router.post(
-    "/signals",
-    summary="Send signals to an instance",
-    status_code=202,
-    responses=responses({202: "Sent"}, *BODY, 409, 429, headers=("Idempotency-Replayed",)),
-    openapi_extra=_body(),
-)
+@signals_router.operation("POST /signals", "Send signals to an instance", {202: "Sent"}, 409, body=_body())
 async def send_signals(
     agent: str,
     once: Once,

@@ -7,26 +7,27 @@ test its target, write it as text.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import (
-    IN_TURN,
-    SECURED,
     Document,
     OptionalDocument,
     WorkspaceDep,
 )
 from wakeful.api.http.etags import JobRequest, JobRequestDep
-from wakeful.api.http.idempotency import Once
+from wakeful.api.http.idempotency import Once, OnceRequest
 from wakeful.api.http.jobs import TICKS
-from wakeful.api.http.responses import BODY, JsonResponse, list_response, no_content, request_body, responses
+from wakeful.api.http.operations import WORKSPACE, ApiRouter
+from wakeful.api.http.responses import JsonResponse, list_response, no_content
 from wakeful.api.http.runs import created_run
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import JobRecord
+from wakeful.model.codec import JsonObject
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.job_query import read_selection
 from wakeful.service.jobs.pauses import SkippedTick
@@ -42,14 +43,12 @@ from wakeful.service.serializers import (
 )
 from wakeful.values.json_value import Json
 
-router = APIRouter(
-    prefix="/api/workspaces/{workspace}/agents/{agent}/jobs/{name}", tags=["jobs"], dependencies=SECURED
-)
-bulk_router = APIRouter(prefix="/api/workspaces/{workspace}/jobs", tags=["jobs"], dependencies=SECURED)
-checks_router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["jobs"], dependencies=SECURED)
+router = ApiRouter("jobs", prefix=f"{WORKSPACE}/agents/{{agent}}/jobs/{{name}}")
+bulk_router = ApiRouter("jobs", prefix=f"{WORKSPACE}/jobs")
+checks_router = ApiRouter("jobs")
 
-_KEPT: Final = ("ETag", "Idempotency-Replayed")
-_KEPT_OF_SEVERAL: Final = ("Idempotency-Replayed",)
+T = TypeVar("T")
+
 _SCHEDULE: Final[dict[str, Json]] = {"schedule": "30 2 * * *", "tz": "Europe/Berlin", "count": 5}
 _TARGET: Final[dict[str, Json]] = {
     "name": "digest",
@@ -58,11 +57,13 @@ _TARGET: Final[dict[str, Json]] = {
 }
 
 
-@router.post(
-    "/pause",
-    summary="Pause a job",
-    responses=responses({200: "JobWithTicks"}, *BODY, 409, 412, headers=_KEPT),
-    openapi_extra=request_body("Pause", {"note": "maintenance", "until": "in 2h"}, required=False),
+@router.operation(
+    "POST /pause",
+    "Pause a job",
+    "JobWithTicks",
+    409,
+    body=("Pause", {"note": "maintenance", "until": "in 2h"}),
+    headers=("ETag",),
 )
 async def pause_job(about: JobRequestDep, once: Once, body: OptionalDocument) -> Response:
     """Stop its ticks and cancel its planned runs. Ticks that pass during the pause are not missed.
@@ -74,22 +75,14 @@ async def pause_job(about: JobRequestDep, once: Once, body: OptionalDocument) ->
     return await once.respond(partial(about.perform, pause), partial(_job, about))
 
 
-@router.post(
-    "/resume",
-    summary="Resume a job",
-    responses=responses({200: "JobWithTicks"}, 409, 412, headers=_KEPT),
-)
+@router.operation("POST /resume", "Resume a job", "JobWithTicks", 409, headers=("ETag",))
 async def resume_job(about: JobRequestDep, once: Once) -> Response:
     """Start its ticks again, from now."""
     resume = partial(about.services.jobs.resume, *about.job)
     return await once.respond(partial(about.perform, resume), partial(_job, about))
 
 
-@router.post(
-    "/skip-next",
-    summary="Skip the next tick of a job",
-    responses=responses({200: "SkippedTick"}, 409, 412, headers=_KEPT),
-)
+@router.operation("POST /skip-next", "Skip the next tick of a job", "SkippedTick", 409, headers=("ETag",))
 async def skip_next_tick(about: JobRequestDep, once: Once) -> Response:
     """Record the next tick as skipped (reason `asked`). If its run is recorded already, cancel that run."""
     skip = partial(about.services.jobs.skip_next, *about.job)
@@ -101,10 +94,8 @@ async def skip_next_tick(about: JobRequestDep, once: Once) -> Response:
     return await once.respond(partial(about.perform, skip), response)
 
 
-@router.post(
-    "/rotate-secret",
-    summary="Give a job a new webhook secret",
-    responses=responses({200: "SavedJob"}, 409, 412, headers=_KEPT),
+@router.operation(
+    "POST /rotate-secret", "Give a job a new webhook secret", "SavedJob", 409, headers=("ETag",)
 )
 async def rotate_secret(about: JobRequestDep, once: Once) -> Response:
     """For a day, deliveries are signed with both secrets. The new `secret` is returned only once."""
@@ -112,14 +103,13 @@ async def rotate_secret(about: JobRequestDep, once: Once) -> Response:
     return await once.respond_keyed(rotate, partial(_saved, about))
 
 
-@router.post(
-    "/run",
-    summary="Run a job now",
-    status_code=201,
-    responses=responses(
-        {201: "Run", 204: None}, *BODY, 409, 412, headers=("Location", "Idempotency-Replayed")
-    ),
-    openapi_extra=request_body("RunRequest", {"mode": "force", "payload": {"to": "you"}}, required=False),
+@router.operation(
+    "POST /run",
+    "Run a job now",
+    {201: "Run", 204: None},
+    409,
+    body=("RunRequest", {"mode": "force", "payload": {"to": "you"}}),
+    headers=("Location",),
 )
 async def run_job(about: JobRequestDep, once: Once, body: OptionalDocument) -> Response:
     """`force` runs it whatever its schedule says; `due` only if a tick is due, and 204 says that none is.
@@ -139,11 +129,12 @@ async def run_job(about: JobRequestDep, once: Once, body: OptionalDocument) -> R
     )
 
 
-@router.post(
-    "/backfill",
-    summary="Run the ticks of a past range",
-    responses=responses({200: "Count"}, *BODY, 409, 412, headers=("Idempotency-Replayed",)),
-    openapi_extra=request_body("Backfill", {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"}),
+@router.operation(
+    "POST /backfill",
+    "Run the ticks of a past range",
+    "Count",
+    409,
+    body=("Backfill", {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"}),
 )
 async def backfill_job(about: JobRequestDep, once: Once, body: Document) -> Response:
     """Oldest first, whether or not they ran before. An instant without a zone is in the zone of the job.
@@ -163,26 +154,19 @@ async def backfill_job(about: JobRequestDep, once: Once, body: Document) -> Resp
     )
 
 
-@router.get(
-    "/revisions",
-    summary="List the revisions of a job",
-    dependencies=IN_TURN,
-    responses=responses({200: "Revisions"}),
-)
-async def list_revisions(about: JobRequestDep) -> Response:
+@router.operation("GET /revisions", "List the revisions of a job", "Revisions", in_turn=True)
+async def list_revisions(agent: str, name: str, about: WorkspaceDep) -> Response:
     """The changes of its definition, newest first: who changed which fields, and when. At most 50.
 
     The first one is the present state, the last one the creation, unless there were more. Values of
     credentials are not kept.
     """
-    found = await about.services.jobs.revisions.list(*about.job)
+    found = await about.services.jobs.revisions.list(*about.caller, agent, name)
     return await list_response({"revisions": (REVISIONS.to_json(each) for each in found)})
 
 
-@router.post(
-    "/revisions/{revision}/restore",
-    summary="Restore a revision of a job",
-    responses=responses({200: "SavedJob"}, 409, 412, headers=_KEPT),
+@router.operation(
+    "POST /revisions/{revision}/restore", "Restore a revision of a job", "SavedJob", 409, headers=("ETag",)
 )
 async def restore_revision(
     about: JobRequestDep, once: Once, revision: Annotated[int, Path(ge=1, le=2**31 - 1)]
@@ -202,94 +186,89 @@ def _job(about: JobRequest, job: JobRecord) -> Response:
     return about.job_response(serialize_job(about.principal, job, now_ms, TICKS), job.version)
 
 
-@bulk_router.post(
-    "/pause",
-    summary="Pause several jobs",
-    responses=responses({200: "BulkResult"}, *BODY, 409, headers=_KEPT_OF_SEVERAL),
-    openapi_extra=request_body("BulkPause", {"agent": "ops", "label": ["team=ops"], "note": "maintenance"}),
+@bulk_router.operation(
+    "POST /pause",
+    "Pause several jobs",
+    "BulkResult",
+    409,
+    body=("BulkPause", {"agent": "ops", "label": ["team=ops"], "note": "maintenance"}),
 )
 async def pause_jobs(once: Once, body: Document) -> Response:
     """The named jobs, or the enabled jobs that the filter finds. `dryRun` counts them and changes nothing.
 
     An unknown name changes nothing. A job that cannot be paused is in `errors`; the others are paused.
     """
-    operation = partial(
-        once.services.jobs.pause_many,
-        *once.caller,
-        read_selection(body),
-        note=body.get("note"),
-        until=body.get("until"),
-        dry_run=_dry_run(body),
-    )
-    return await once.respond(operation, lambda result: JsonResponse(serialize_bulk_result(result)))
+    pause = once.services.jobs.pause_many
+    note, until = body.get("note"), body.get("until")
+    return await _change_many(once, body, pause, serialize_bulk_result, note=note, until=until)
 
 
-@bulk_router.post(
-    "/resume",
-    summary="Resume several jobs",
-    responses=responses({200: "BulkResult"}, *BODY, 409, headers=_KEPT_OF_SEVERAL),
-    openapi_extra=request_body("BulkResume", {"agent": "ops", "dryRun": True}),
+@bulk_router.operation(
+    "POST /resume",
+    "Resume several jobs",
+    "BulkResult",
+    409,
+    body=("BulkResume", {"agent": "ops", "dryRun": True}),
 )
 async def resume_jobs(once: Once, body: Document) -> Response:
     """The named jobs, or the paused jobs that the filter finds. `dryRun` counts them and changes nothing."""
-    operation = partial(
-        once.services.jobs.resume_many, *once.caller, read_selection(body), dry_run=_dry_run(body)
-    )
-    return await once.respond(operation, lambda result: JsonResponse(serialize_bulk_result(result)))
+    return await _change_many(once, body, once.services.jobs.resume_many, serialize_bulk_result)
 
 
-@bulk_router.post(
-    "/run",
-    summary="Run several jobs",
-    responses=responses({200: "BulkRuns"}, *BODY, 409, headers=_KEPT_OF_SEVERAL),
-    openapi_extra=request_body("BulkRun", {"jobs": ["digest", "ops/tidy"]}),
+@bulk_router.operation(
+    "POST /run", "Run several jobs", "BulkRuns", 409, body=("BulkRun", {"jobs": ["digest", "ops/tidy"]})
 )
 async def run_jobs(once: Once, body: Document) -> Response:
     """The named jobs, or the enabled jobs that the filter finds: at most 1,000 of them.
 
     Each is run as by `POST …/jobs/{name}/run`. A job that cannot be run is in `errors`; the others are run.
     """
-    operation = partial(
+    return await _change_many(
+        once,
+        body,
         once.services.jobs.run_many,
-        *once.caller,
-        read_selection(body),
+        serialize_bulk_runs,
         mode=body.get("mode", "force"),
         payload=body.get("payload"),
         overlap=body.get("overlapPolicy"),
-        dry_run=_dry_run(body),
     )
-    return await once.respond(operation, lambda result: JsonResponse(serialize_bulk_runs(result)))
 
 
-@bulk_router.post(
-    "/delete",
-    summary="Delete several jobs",
-    responses=responses({200: "BulkResult"}, *BODY, 409, headers=_KEPT_OF_SEVERAL),
-    openapi_extra=request_body("BulkDelete", {"agent": "ops", "label": ["team=ops"], "dryRun": True}),
+@bulk_router.operation(
+    "POST /delete",
+    "Delete several jobs",
+    "BulkResult",
+    409,
+    body=("BulkDelete", {"agent": "ops", "label": ["team=ops"], "dryRun": True}),
 )
 async def delete_jobs(once: Once, body: Document) -> Response:
     """The named jobs, or those that the filter finds: at most 1,000 of them.
 
     Each is deleted as by `DELETE …/jobs/{name}`. A job that cannot be deleted is in `errors`.
     """
-    operation = partial(
-        once.services.jobs.delete_many, *once.caller, read_selection(body), dry_run=_dry_run(body)
-    )
-    return await once.respond(operation, lambda result: JsonResponse(serialize_bulk_result(result)))
+    return await _change_many(once, body, once.services.jobs.delete_many, serialize_bulk_result)
 
 
-def _dry_run(body: dict[str, object]) -> bool:
-    value = body.get("dryRun")
-    if value is not None and not isinstance(value, bool):
+async def _change_many(
+    once: OnceRequest,
+    body: dict[str, object],
+    operation: Callable[..., Awaitable[T]],
+    serialize: Callable[[T], JsonObject],
+    **options: object,
+) -> Response:
+    """Change the jobs that a body selects, or with `dryRun` count them."""
+    dry_run = body.get("dryRun")
+    if not isinstance(dry_run, bool | None):
         raise InvalidArgument("dryRun: write true or false")
-    return value is True
+    change = partial(operation, *once.caller, read_selection(body), dry_run=bool(dry_run), **options)
+    return await once.respond(change, lambda result: JsonResponse(serialize(result)))
 
 
-@checks_router.post(
-    "/schedules/preview",
-    summary="Preview a schedule",
-    responses=responses({200: "SchedulePreview"}, *BODY),
-    openapi_extra=request_body("SchedulePreviewRequest", _SCHEDULE),
+@checks_router.operation(
+    "POST /schedules/preview",
+    "Preview a schedule",
+    "SchedulePreview",
+    body=("SchedulePreviewRequest", _SCHEDULE),
 )
 async def preview_schedule(about: WorkspaceDep, document: Document) -> Response:
     """A schedule in words, its next ticks with clock changes, and a quieter minute if many jobs start then.
@@ -300,11 +279,11 @@ async def preview_schedule(about: WorkspaceDep, document: Document) -> Response:
     return JsonResponse(serialize_preview(found))
 
 
-@checks_router.post(
-    "/agents/{agent}/jobs/test-target",
-    summary="Test a target",
-    responses=responses({200: "TargetTest"}, *BODY, 429),
-    openapi_extra=request_body("TargetTestRequest", _TARGET),
+@checks_router.operation(
+    "POST /agents/{agent}/jobs/test-target",
+    "Test a target",
+    "TargetTest",
+    body=("TargetTestRequest", _TARGET),
 )
 async def test_target(agent: str, about: WorkspaceDep, document: Document) -> Response:
     """Send one signed request to a webhook, as a run does, and return both the request and the response.
@@ -316,11 +295,11 @@ async def test_target(agent: str, about: WorkspaceDep, document: Document) -> Re
     return JsonResponse(serialize_target_test(found))
 
 
-@checks_router.post(
-    "/agents/{agent}/jobs/snippets",
-    summary="Write a job as YAML, curl, CLI and Python",
-    responses=responses({200: "JobSnippets"}, *BODY),
-    openapi_extra=request_body("JobDraft", {"name": "digest", "schedule": "0 7 * * 1-5"}),
+@checks_router.operation(
+    "POST /agents/{agent}/jobs/snippets",
+    "Write a job as YAML, curl, CLI and Python",
+    "JobSnippets",
+    body=("JobDraft", {"name": "digest", "schedule": "0 7 * * 1-5"}),
 )
 async def write_job_snippets(agent: str, about: WorkspaceDep, document: Document) -> Response:
     """The texts that create the job of a document. It is not validated, and nothing is saved."""

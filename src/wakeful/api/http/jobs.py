@@ -6,12 +6,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Header, Query
+from fastapi import Header, Query
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import (
-    IN_TURN,
-    SECURED,
     ServiceDocument,
     WorkspaceDep,
     WorkspaceRequest,
@@ -20,16 +18,14 @@ from wakeful.api.http.dependencies import (
 from wakeful.api.http.etags import CreateOnly, IfNoneMatch, JobRequest, JobRequestDep, etag, matches
 from wakeful.api.http.idempotency import Once
 from wakeful.api.http.job_lists import JobListDep, list_page
+from wakeful.api.http.operations import ApiRouter
 from wakeful.api.http.paging import OfAgent
 from wakeful.api.http.problems import Stale
 from wakeful.api.http.responses import (
-    BODY,
     JsonResponse,
     list_response,
     location_of,
     no_content,
-    request_body,
-    responses,
 )
 from wakeful.errors import AlreadyExists, InvalidArgument, NotFound
 from wakeful.service.jobs.job_batches import check_owner, read_batch
@@ -47,12 +43,12 @@ from wakeful.service.serializers import (
 from wakeful.values.ids import is_id
 from wakeful.values.json_value import Json
 
-router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["jobs"], dependencies=SECURED)
-search_router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["jobs"], dependencies=SECURED)
+router = ApiRouter("jobs")
+search_router = ApiRouter("jobs")
 
 #: The number of ticks that are returned with a job.
 TICKS: Final = 5
-_EXAMPLE: Final[dict[str, object]] = {
+_EXAMPLE: Final[dict[str, Json]] = {
     "name": "digest",
     "schedule": "0 7 * * 1-5",
     "tz": "Europe/Berlin",
@@ -61,44 +57,32 @@ _EXAMPLE: Final[dict[str, object]] = {
 }
 
 
-@router.get(
-    "/jobs", summary="List the jobs of all agents", dependencies=IN_TURN, responses=responses({200: "Jobs"})
-)
+@router.operation("GET /jobs", "List the jobs of all agents", "Jobs", in_turn=True)
 async def list_all_jobs(about: WorkspaceDep, wanted: JobListDep, agent: OfAgent = None) -> Response:
     """The jobs of a workspace, by agent and name, or by their next tick."""
     return await list_page(about, agent, wanted)
 
 
-@router.get(
-    "/jobs/{name}",
-    summary="Find a job of any agent",
-    responses=responses({200: "JobWithTicks"}, 409, headers=("ETag",)),
-)
+@router.operation("GET /jobs/{name}", "Find a job of any agent", "JobWithTicks", 409, headers=("ETag",))
 async def find_job(name: str, about: WorkspaceDep) -> Response:
     """The job with this id, or with this name if one agent only has it; 409 lists them if several have it."""
     found = await about.services.jobs.find(*about.caller, name)
     return await _one_job(about, await about.services.jobs.read(*about.caller, found.agent, found.id))
 
 
-@router.get(
-    "/agents/{agent}/jobs",
-    summary="List the jobs of an agent",
-    dependencies=IN_TURN,
-    responses=responses({200: "Jobs"}),
-)
+@router.operation("GET /agents/{agent}/jobs", "List the jobs of an agent", "Jobs", in_turn=True)
 async def list_jobs(agent: str, about: WorkspaceDep, wanted: JobListDep) -> Response:
     """The jobs of an agent, by name, or by their next tick."""
     return await list_page(about, agent, wanted)
 
 
-@router.post(
-    "/agents/{agent}/jobs",
-    summary="Create a job",
-    status_code=201,
-    responses=responses(
-        {201: "SavedJob"}, *BODY, 409, 429, headers=("Location", "ETag", "Idempotency-Replayed")
-    ),
-    openapi_extra=request_body("JobDocument", _EXAMPLE),  # type: ignore[arg-type]
+@router.operation(
+    "POST /agents/{agent}/jobs",
+    "Create a job",
+    {201: "SavedJob"},
+    409,
+    body=("JobDocument", _EXAMPLE),
+    headers=("Location", "ETag"),
 )
 async def create_job(agent: str, once: Once, document: ServiceDocument) -> Response:
     """A name that is taken is refused. The `secret` of a webhook is returned only once."""
@@ -107,12 +91,12 @@ async def create_job(agent: str, once: Once, document: ServiceDocument) -> Respo
     return await once.respond_keyed(create, lambda saved: _saved(once, saved, created=True))
 
 
-@router.post(
-    "/agents/{agent}/jobs/bulk",
-    summary="Create several jobs",
-    status_code=201,
-    responses=responses({201: "SavedJobs", 204: None}, *BODY, 409, 429, headers=("Idempotency-Replayed",)),
-    openapi_extra=request_body("JobBatch", {"jobs": [_EXAMPLE]}),  # type: ignore[list-item]
+@router.operation(
+    "POST /agents/{agent}/jobs/bulk",
+    "Create several jobs",
+    {201: "SavedJobs", 204: None},
+    409,
+    body=("JobBatch", {"jobs": [_EXAMPLE]}),
 )
 async def create_jobs(
     agent: str,
@@ -151,10 +135,8 @@ async def create_jobs(
             )
 
 
-@router.get(
-    "/agents/{agent}/jobs/{name}",
-    summary="Read a job",
-    responses=responses({200: "JobWithTicks", 304: None}, headers=("ETag",)),
+@router.operation(
+    "GET /agents/{agent}/jobs/{name}", "Read a job", {200: "JobWithTicks", 304: None}, headers=("ETag",)
 )
 async def get_job(agent: str, name: str, about: WorkspaceDep, if_none_match: IfNoneMatch = None) -> Response:
     """A job with its next 5 ticks and its last 5 runs.
@@ -168,13 +150,13 @@ async def get_job(agent: str, name: str, about: WorkspaceDep, if_none_match: IfN
     return await _one_job(about, found)
 
 
-@router.put(
-    "/agents/{agent}/jobs/{name}",
-    summary="Create a job, or change it to match the document",
-    responses=responses(
-        {200: "SavedJob", 201: "SavedJob", 204: None}, *BODY, 409, 412, 429, headers=("Location", "ETag")
-    ),
-    openapi_extra=request_body("NamedJobDocument", {k: v for k, v in _EXAMPLE.items() if k != "name"}),  # type: ignore[misc]
+@router.operation(
+    "PUT /agents/{agent}/jobs/{name}",
+    "Create a job, or change it to match the document",
+    {200: "SavedJob", 201: "SavedJob", 204: None},
+    409,
+    body=("NamedJobDocument", {k: v for k, v in _EXAMPLE.items() if k != "name"}),
+    headers=("Location", "ETag"),
 )
 async def upsert_job(
     about: JobRequestDep,
@@ -211,11 +193,13 @@ async def upsert_job(
     return _saved(about, saved, created=saved.created)
 
 
-@router.patch(
-    "/agents/{agent}/jobs/{name}",
-    summary="Change fields of a job",
-    responses=responses({200: "SavedJob"}, *BODY, 409, 412, headers=("ETag",)),
-    openapi_extra=request_body("JobPatch", {"schedule": "0 8 * * 1-5", "enabled": False}),
+@router.operation(
+    "PATCH /agents/{agent}/jobs/{name}",
+    "Change fields of a job",
+    "SavedJob",
+    409,
+    body=("JobPatch", {"schedule": "0 8 * * 1-5", "enabled": False}),
+    headers=("ETag",),
 )
 async def update_job(about: JobRequestDep, patch: ServiceDocument) -> Response:
     """Change the fields that are given and no others; null resets a field to its default."""
@@ -224,12 +208,7 @@ async def update_job(about: JobRequestDep, patch: ServiceDocument) -> Response:
     return _saved(about, saved)
 
 
-@router.delete(
-    "/agents/{agent}/jobs/{name}",
-    summary="Delete a job",
-    status_code=204,
-    responses=responses({204: None, 200: "DeletedJob"}, 409, 412),
-)
+@router.operation("DELETE /agents/{agent}/jobs/{name}", "Delete a job", {204: None, 200: "DeletedJob"}, 409)
 async def delete_job(about: JobRequestDep) -> Response:
     """A running run continues; waiting runs are cancelled. Its runs stay readable.
 
@@ -239,9 +218,7 @@ async def delete_job(about: JobRequestDep) -> Response:
     return JsonResponse({"warnings": list(warnings)}) if warnings else no_content()
 
 
-@search_router.get(
-    "/search", summary="Find jobs, agents and runs", responses=responses({200: "SearchResult"})
-)
+@search_router.operation("GET /search", "Find jobs, agents and runs", "SearchResult")
 async def search(
     about: WorkspaceDep,
     q: Annotated[

@@ -31,10 +31,12 @@ _REASONS: Final[dict[int, str]] = {
 }
 #: The errors of every route of the API.
 _ALWAYS: Final = (400, 401, 403, 404, 422, 429, 503)
+#: The header of a stored response.
+REPLAYED: Final = "Idempotency-Replayed"
 _HEADERS: Final[dict[str, str]] = {
     "ETag": "The version of the job or agent, in quotes.",
     "Location": "The path of the resource.",
-    "Idempotency-Replayed": "`true` if this is the stored response of an earlier request with this key.",
+    REPLAYED: "`true` if this is the stored response of an earlier request with this key.",
 }
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -137,16 +139,6 @@ def responses(
             "content": {PROBLEM_JSON: {"schema": ref("Problem")}},
         }
     return declared
-
-
-def request_body(schema: str, example: Json, *, required: bool = True) -> dict[str, Any]:
-    """Return the request body of a route, for its `openapi_extra`."""
-    content = {"application/json": {"schema": ref(schema), "example": example}}
-    return {"requestBody": {"required": required, "content": content}}
-
-
-#: The errors of a route that takes a body.
-BODY: Final = (413,)
 
 
 def direct_write_of(scope: Scope) -> DirectWrite | None:

@@ -5,25 +5,21 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import (
-    IN_TURN,
-    SECURED,
     OptionalDocument,
     WorkspaceDep,
     WorkspaceRequest,
 )
 from wakeful.api.http.idempotency import Once
+from wakeful.api.http.operations import ApiRouter
 from wakeful.api.http.paging import Cursor, Limit, OfAgent, page, read_last
 from wakeful.api.http.responses import (
-    BODY,
     JsonResponse,
     list_response,
     location_of,
-    request_body,
-    responses,
 )
 from wakeful.errors import InvalidArgument
 from wakeful.model.codec import JsonObject
@@ -31,7 +27,7 @@ from wakeful.run.run import LISTED_STATES, TriggerName
 from wakeful.service.serializers import serialize_run
 from wakeful.values.ids import is_id
 
-router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["runs"], dependencies=SECURED)
+router = ApiRouter("runs")
 
 States = Annotated[
     list[str] | None,
@@ -49,9 +45,7 @@ ToConfirm = Annotated[
 Before = Annotated[str | None, Query(max_length=64, description="Only runs older than the run with this id.")]
 
 
-@router.get(
-    "/runs", summary="List the runs of all agents", dependencies=IN_TURN, responses=responses({200: "Runs"})
-)
+@router.operation("GET /runs", "List the runs of all agents", "Runs", in_turn=True)
 async def list_all_runs(
     about: WorkspaceDep,
     agent: OfAgent = None,
@@ -87,12 +81,7 @@ async def list_all_runs(
     )
 
 
-@router.get(
-    "/agents/{agent}/runs",
-    summary="List the runs of an agent",
-    dependencies=IN_TURN,
-    responses=responses({200: "Runs"}),
-)
+@router.operation("GET /agents/{agent}/runs", "List the runs of an agent", "Runs", in_turn=True)
 async def list_runs(
     agent: str,
     about: WorkspaceDep,
@@ -116,12 +105,13 @@ async def list_runs(
     )
 
 
-@router.post(
-    "/agents/{agent}/runs",
-    summary="Wake an agent now",
-    status_code=201,
-    responses=responses({201: "Run"}, *BODY, 409, headers=("Location", "Idempotency-Replayed")),
-    openapi_extra=request_body("Wake", {"payload": {"message": "look at this"}}, required=False),
+@router.operation(
+    "POST /agents/{agent}/runs",
+    "Wake an agent now",
+    {201: "Run"},
+    409,
+    body=("Wake", {"payload": {"message": "look at this"}}),
+    headers=("Location",),
 )
 async def wake_agent(agent: str, once: Once, body: OptionalDocument) -> Response:
     """Creates a `pending` run of the internal job `woken-by-hand`, for the target of the agent.
@@ -132,12 +122,7 @@ async def wake_agent(agent: str, once: Once, body: OptionalDocument) -> Response
     return await once.respond_keyed(wake, lambda run: created_run(serialize_run(run)))
 
 
-@router.get(
-    "/agents/{agent}/jobs/{name}/runs",
-    summary="List the runs of a job",
-    dependencies=IN_TURN,
-    responses=responses({200: "Runs"}),
-)
+@router.operation("GET /agents/{agent}/jobs/{name}/runs", "List the runs of a job", "Runs", in_turn=True)
 async def list_job_runs(
     agent: str,
     name: str,
@@ -160,7 +145,7 @@ async def list_job_runs(
     )
 
 
-@router.get("/runs/{run_id}", summary="Read a run", responses=responses({200: "RunWithAttempts"}))
+@router.operation("GET /runs/{run_id}", "Read a run", "RunWithAttempts")
 async def get_run(run_id: str, about: WorkspaceDep) -> Response:
     """A run with its attempts, and what it waits for."""
     run, attempts = await about.services.runs.read(*about.caller, run_id)
@@ -168,33 +153,22 @@ async def get_run(run_id: str, about: WorkspaceDep) -> Response:
     return JsonResponse(serialize_run(run, attempts, await about.services.runs.waiting.of(run), rights))
 
 
-@router.post(
-    "/runs/{run_id}/cancel",
-    summary="Cancel a waiting run",
-    responses=responses({200: "Run"}, 409, headers=("Idempotency-Replayed",)),
-)
+@router.operation("POST /runs/{run_id}/cancel", "Cancel a waiting run", "Run", 409)
 async def cancel_run(run_id: str, once: Once) -> Response:
     """A run that is pending, or between two attempts."""
     cancel = partial(once.services.runs.cancel, *once.caller, run_id)
     return await once.respond(cancel, lambda run: JsonResponse(serialize_run(run)))
 
 
-@router.post(
-    "/runs/{run_id}/stop",
-    summary="Stop a running run",
-    responses=responses({200: "Run"}, 409, headers=("Idempotency-Replayed",)),
-)
+@router.operation("POST /runs/{run_id}/stop", "Stop a running run", "Run", 409)
 async def stop_run(run_id: str, once: Once) -> Response:
     """The worker is notified, on any replica."""
     stop = partial(once.services.runs.stop, *once.caller, run_id)
     return await once.respond(stop, lambda run: JsonResponse(serialize_run(run)))
 
 
-@router.post(
-    "/runs/{run_id}/replay",
-    summary="Replay a dead letter",
-    status_code=201,
-    responses=responses({201: "Run"}, 409, headers=("Location", "Idempotency-Replayed")),
+@router.operation(
+    "POST /runs/{run_id}/replay", "Replay a dead letter", {201: "Run"}, 409, headers=("Location",)
 )
 async def replay_run(run_id: str, once: Once) -> Response:
     """Creates a run with the same idempotency key and the next attempt. Requires the role admin."""

@@ -5,20 +5,19 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.responses import Response
 
-from wakeful.api.http.dependencies import SECURED, WorkspaceDep
+from wakeful.api.http.dependencies import WorkspaceDep
 from wakeful.api.http.idempotency import Once
+from wakeful.api.http.operations import WORKSPACE, ApiRouter
 from wakeful.api.http.paging import Cursor, Limit, OfAgent, OfJob, page, read_last, split_words
-from wakeful.api.http.responses import JsonResponse, responses
+from wakeful.api.http.responses import JsonResponse
 from wakeful.evolution.suggestion import SUGGESTION_STATUSES
 from wakeful.service.serializers import SUGGESTIONS
 from wakeful.values.json_value import Json
 
-router: Final = APIRouter(
-    prefix="/api/workspaces/{workspace}/suggestions", tags=["suggestions"], dependencies=SECURED
-)
+router: Final = ApiRouter("suggestions", prefix=f"{WORKSPACE}/suggestions")
 
 Statuses = Annotated[
     str | None,
@@ -26,7 +25,7 @@ Statuses = Annotated[
 ]
 
 
-@router.get("", summary="List suggestions", responses=responses({200: "Suggestions"}))
+@router.operation("GET", "List suggestions", "Suggestions")
 async def list_suggestions(
     about: WorkspaceDep,
     status: Statuses = None,
@@ -48,7 +47,7 @@ async def list_suggestions(
     return JsonResponse({"suggestions": suggestions, "cursor": following})
 
 
-@router.get("/{suggestion_id}", summary="Get a suggestion", responses=responses({200: "Suggestion"}))
+@router.operation("GET /{suggestion_id}", "Get a suggestion", "Suggestion")
 async def get_suggestion(suggestion_id: str, about: WorkspaceDep) -> Response:
     """A suggestion stays readable after its job was deleted."""
     found = await about.services.admin.suggestions.get(*about.caller, suggestion_id)
@@ -56,33 +55,21 @@ async def get_suggestion(suggestion_id: str, about: WorkspaceDep) -> Response:
     return JsonResponse(SUGGESTIONS.to_json(found, may=rights.suggestion(found)))
 
 
-@router.post(
-    "/{suggestion_id}/apply",
-    summary="Apply a suggestion",
-    responses=responses({200: "Suggestion"}, 409, headers=("Idempotency-Replayed",)),
-)
+@router.operation("POST /{suggestion_id}/apply", "Apply a suggestion", "Suggestion", 409)
 async def apply_suggestion(suggestion_id: str, once: Once) -> Response:
     """Changes the job, unless it was changed since the analysis. Requires the role admin."""
     apply = partial(once.services.admin.suggestions.apply, *once.caller, suggestion_id)
     return await once.respond(apply, lambda found: JsonResponse(SUGGESTIONS.to_json(found)))
 
 
-@router.post(
-    "/{suggestion_id}/dismiss",
-    summary="Dismiss a suggestion",
-    responses=responses({200: "Suggestion"}, 409, headers=("Idempotency-Replayed",)),
-)
+@router.operation("POST /{suggestion_id}/dismiss", "Dismiss a suggestion", "Suggestion", 409)
 async def dismiss_suggestion(suggestion_id: str, once: Once) -> Response:
     """It returns only if its figure gets much worse, or its job is changed. Requires the role admin."""
     dismiss = partial(once.services.admin.suggestions.dismiss, *once.caller, suggestion_id)
     return await once.respond(dismiss, lambda found: JsonResponse(SUGGESTIONS.to_json(found)))
 
 
-@router.post(
-    "/{suggestion_id}/rollback",
-    summary="Roll back an applied suggestion",
-    responses=responses({200: "Suggestion"}, 409, headers=("Idempotency-Replayed",)),
-)
+@router.operation("POST /{suggestion_id}/rollback", "Roll back an applied suggestion", "Suggestion", 409)
 async def roll_back_suggestion(suggestion_id: str, once: Once) -> Response:
     """Gives the job its earlier settings, unless it was changed since. Requires the role admin."""
     rollback = partial(once.services.admin.suggestions.rollback, *once.caller, suggestion_id)
