@@ -43,9 +43,22 @@ async def test_all_sessions_of_a_person_have_what_the_issuer_said_last(store: St
     assert await store.person_session(_hash(1)) == (_session(1, first), stored)
     assert await store.person_session(_hash(2)) == (_session(2, again), stored)
     assert await store.person_session(_hash(3)) is None
-    assert await store.people(10) == [stored]
+    assert await store.people("crm", 10) == [stored]
     assert await store.person_names(["ada", "bob"]) == {"ada": "Ada L."}
     assert [each.action for each in await store.audit("default")] == ["person.sign-in"] * 2
+
+
+async def test_the_people_of_a_workspace_are_found_among_many_others(store: Store) -> None:
+    here = [
+        _person("ada", crm="member"),
+        _person("bob", **{"*": "admin"}),
+        _person("eve", hr="admin", crm="admin"),
+    ]
+    for number, each in enumerate([*here, _person("zoe", hr="admin"), _person("may", crm2="admin")]):
+        await store.sign_in_person(each._replace(signed_in_ms=NOW + number), _session(number, each))
+    assert [each.id for each in await store.people("crm", 3)] == ["eve", "bob", "ada"]
+    await store.end_access_of_person(here[2])
+    assert [each.id for each in await store.people("crm", 3)] == ["bob", "ada"]
 
 
 async def test_sessions_of_people_and_of_keys_are_not_mixed_up(store: Store) -> None:
@@ -77,7 +90,7 @@ async def test_a_removed_person_has_no_session_and_no_key_but_a_name(store: Stor
     assert "keys" in topics
     assert [await store.person_session(_hash(number)) is None for number in range(3)] == [True, True, False]
     assert [row.revoked_ms for row in await store.keys(None)] == [NOW + 5, NOW + 5, None]
-    assert await store.people(10) == [bob]
+    assert await store.people("crm", 10) == [bob]
     assert await store.person_names(["ada"]) == {"ada": "Ada"}
     assert await store.person("ada") == ada._replace(removed_ms=NOW + 5)
     assert len(await store.audit("default")) == 1
@@ -121,5 +134,5 @@ async def test_a_person_who_signs_in_while_being_removed_is_there_or_has_no_sess
 async def test_two_people_who_sign_in_at_once_for_the_first_time_are_one(store: Store) -> None:
     ada = _person()
     await asyncio.gather(*(store.sign_in_person(ada, _session(number, ada)) for number in range(5)))
-    assert len(await store.people(10)) == 1
+    assert len(await store.people("crm", 10)) == 1
     assert all([await store.person_session(_hash(number)) for number in range(5)])

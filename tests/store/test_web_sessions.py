@@ -203,7 +203,7 @@ def _cases() -> list[tuple[str, list[object], int]]:
         ("PERSON_SESSION", [_hash("s5")], 5),
         ("PERSON_BY_ID", ["5"], 5),
         ("PERSON_NAMES", [["5", "6"]], 5),
-        ("PEOPLE", [10], 10),
+        ("PEOPLE", ["crm", 10], 10),
         ("ADD_PERSON", ["5", "i", "5", "Ada", None, "{}", NOW, NOW + COUNT, None], 5),
         ("CHANGE_PERSON", ["5", "Ada", None, "{}", NOW + COUNT], 5),
         ("REMOVE_PERSON", ["5", NOW], 5),
@@ -212,7 +212,13 @@ def _cases() -> list[tuple[str, list[object], int]]:
         ("EXPIRE_SUBSCRIPTIONS", ["key:5", NOW], 5),
         ("GRANTS_OF_PERSON", ["person:5"], 5),
         ("END_ACCESS", ["5", NOW], 5),
+        ("KEY_END", ["5"], 5),
+        ("PERSON_OF_GRANT", ["5"], 5),
+        ("HOLD_GRANTS", ["5"], 5),
     ]
+
+
+_ROLES = '{"crm":"admin"}'
 
 
 def _statement(name: str) -> str:
@@ -231,7 +237,7 @@ def _rows() -> list[tuple[str, list[tuple[object, ...]]]]:
         (web_sessions.ADD_LIMIT, [(str(each), NOW + each) for each in numbers]),
         (
             people.ADD_PERSON,
-            [(str(each), "i", str(each), "Ada", None, "{}", NOW, NOW + each, None) for each in numbers],
+            [(str(each), "i", str(each), "Ada", None, _ROLES, NOW, NOW + each, None) for each in numbers],
         ),
         (
             web_sessions.ADD_SESSION,

@@ -158,12 +158,11 @@ class PeopleService:
     async def list(self, principal: Principal, workspace: str) -> list[PersonRow]:
         """List the people who may use the workspace, the last signed in first."""
         await self._accounts.authorize(principal, "key", workspace)
-        found = await self._store.people(_MOST)
-        here = [
+        found = await self._store.people(workspace, _MOST)
+        return [
             each._replace(grants={key: each.grants[key] for key in (ANY, workspace) if key in each.grants})
             for each in found
         ]
-        return [each for each in here if each.grants]
 
     async def remove(self, principal: Principal, workspace: str, person_id: str) -> None:
         """Remove a person: sessions end, and the person's keys are revoked. History keeps the name.

@@ -60,9 +60,11 @@ END_ACCESS: Final = "UPDATE people SET grants = '{}', signed_in_at = $2 WHERE id
 PERSON_BY_ID: Final = f"SELECT {_COLUMNS} FROM people WHERE id = $1"
 #: the primary key, once for each
 PERSON_NAMES: Final = "SELECT id, name FROM people WHERE id = ANY($1::text[])"
-#: people_signed_in: a range of it, in its order
+#: people_signed_in: a range of it, in its order. `grants` is compact JSON
 PEOPLE: Final = f"""
-    SELECT {_COLUMNS} FROM people WHERE removed_at IS NULL ORDER BY signed_in_at DESC, id LIMIT $1"""
+    SELECT {_COLUMNS} FROM people
+    WHERE removed_at IS NULL AND (grants LIKE '%"*":%' OR grants LIKE '%"' || $1 || '":%')
+    ORDER BY signed_in_at DESC, id LIMIT $2"""
 #: the primary key
 REMOVE_PERSON: Final = "UPDATE people SET removed_at = $2 WHERE id = $1 AND removed_at IS NULL"
 #: the primary keys of web_sessions and people
@@ -155,9 +157,9 @@ async def person_names(session: SqlSession, ids: Sequence[str]) -> dict[str, str
     return dict(map(tuple, await session.rows(PERSON_NAMES, ids)))
 
 
-async def people(session: SqlSession, limit: int) -> list[PersonRow]:
-    """Return the people who were not removed, the last signed in first."""
-    return [_person(row) for row in await session.rows(PEOPLE, limit)]
+async def people(session: SqlSession, workspace: str, limit: int) -> list[PersonRow]:
+    """Return the people with a role in a workspace who were not removed, the last signed in first."""
+    return [_person(row) for row in await session.rows(PEOPLE, workspace, limit)]
 
 
 async def end_access(session: SqlSession, person: PersonRow) -> bool:
