@@ -43,6 +43,7 @@ from wakeful.store.sql import (
     jobs_and_runs,
     overviews,
     prechecks,
+    running,
     stats,
     usage,
 )
@@ -73,6 +74,7 @@ GROUPS: dict[str, tuple[ModuleType, ...]] = {
         job_reads,
         jobs_and_runs,
     ),
+    "running": (running,),
 }
 JOBS = 10_000
 RUNS = 100_000
@@ -217,13 +219,13 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     yield "ADD_LOSSES", sql.ADD_LOSSES, [pending[:5]]
     yield "CLEAR_LOSSES", sql.CLEAR_LOSSES, [pending[:5]]
     given = pending[10:20], [1] * 10
-    yield "RECORD_STARTS", leases.RECORD_STARTS, ["w1", *given, [NOW] * 10]
+    yield "running.RECORD_START", running.RECORD_START, ["w1", pending[10], 1, NOW]
     yield "GIVE_BACK", leases.GIVE_BACK, ["w1", *given, NOW]
     yield "NEXT_DUE", sql.NEXT_DUE, [NOW - 1, ["cron", "main"], [""], [0]]
     yield "HOLDER", sql.HOLDER, [mine[0], 1]
-    yield "NOT_HELD", sql.NOT_HELD, ["w2", mine]
-    yield "REQUIRED_SCHEMA", sql.REQUIRED_SCHEMA, []
-    yield "BEAT", sql.BEAT, ["w2", NOW, ",".join(mine), "{}"]
+    yield "running.NOT_HELD", running.NOT_HELD, ["w2", mine]
+    yield "running.REQUIRED_SCHEMA", running.REQUIRED_SCHEMA, []
+    yield "running.BEAT", running.BEAT, ["w2", NOW, "{}"]
     yield "LOCK_CURSORS", sql.LOCK_CURSORS, [jobs]
     ids = ",".join(row[0] for row in newest[:BATCH])
     yield "SUCCEED", sql.SUCCEED, ["w3", False, ids, *numbers, numbers[0]]
@@ -248,8 +250,8 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     yield "DELETE_JOBS", sql.DELETE_JOBS, [jobs, at]
     yield "LOST_INSTANCES", sql.LOST_INSTANCES, [NOW + 1, NOW, 100, NOW - 1]
     yield "LOST", sql.LOST, [NOW + 1, NOW, 100, NOW - 1, []]
-    yield "LIMIT_WORKERS", sql.LIMIT_WORKERS, [NOW]
-    yield "LIMIT_EXECUTORS", sql.LIMIT_EXECUTORS, [NOW]
+    yield "running.LIMIT_WORKERS", running.LIMIT_WORKERS, [NOW]
+    yield "running.LIMIT_EXECUTORS", running.LIMIT_EXECUTORS, [NOW]
     yield "DELETE_DEAD_WORKERS", sql.DELETE_DEAD_WORKERS, [NOW]
     yield "DELETE_WORKER", sql.DELETE_WORKER, ["w9"]
     yield "HELD_BY", sql.HELD_BY, ["w3", []]

@@ -59,11 +59,6 @@ GIVE_BACK: Final = f"""
         INSERT INTO attempts (run_id, attempt, worker, finished_at, error)
         SELECT id, attempt, $1, $4, 'released' FROM released)
     SELECT id::text FROM released"""
-#: the primary key
-RECORD_STARTS: Final = f"""
-    UPDATE runs r SET started_at = s.at
-    FROM unnest($2::uuid[], $3::integer[], $4::timestamptz[]) s (id, attempt, at)
-    WHERE r.id = s.id AND CASE WHEN r.attempt = s.attempt THEN {_HELD} END"""
 
 
 async def take(
@@ -258,28 +253,6 @@ async def next_due_ms(db: Db, after_ms: int, lanes: Sequence[str], capabilities:
     return due
 
 
-async def beat(
-    db: Db, worker: str, now_ms: int, holding: Sequence[str], capabilities: str | None
-) -> tuple[set[str], int]:
-    row = await db.fetchrow(sql.BEAT, worker, now_ms, ",".join(holding), capabilities)
-    lost, required = row or (None, 0)
-    return set(lost.split(",")) if lost else set(), required
-
-
-async def required_schema(db: Db) -> int:
-    """Return the newest breaking migration of the database."""
-    return int(await db.fetchval(sql.REQUIRED_SCHEMA))
-
-
-async def find_lost(db: Db, worker: str, holding: Sequence[str]) -> set[str]:
-    return {run_id for (run_id,) in await db.fetch(sql.NOT_HELD, worker, list(holding))}
-
-
-async def limit_heartbeats(db: Db, events: TransactionEvents, now_ms: int) -> None:
-    await db.execute(sql.LIMIT_WORKERS, now_ms)
-    await db.execute(sql.LIMIT_EXECUTORS, now_ms)
-
-
 async def rescue(
     db: Db,
     events: TransactionEvents,
@@ -371,9 +344,3 @@ async def give_back(
         events.record_retried(released)
         events.publish("runs")
     return len(released)
-
-
-async def record_starts(db: Db, worker: str, starts: Sequence[tuple[str, int, int]]) -> None:
-    if starts:
-        ids, attempts, at_ms = map(list, zip(*starts, strict=True))
-        await db.execute(RECORD_STARTS, worker, ids, attempts, at_ms)

@@ -358,25 +358,6 @@ NEXT_DUE: Final = """
         WHERE lane = f.lane AND NOT is_pull AND requires = c.name AND due_at > $1
             AND requires_version <= c.version
         ORDER BY due_at LIMIT 1) d"""
-#: the table, all of it
-REQUIRED_SCHEMA: Final = "SELECT max(version) FROM schema_version WHERE breaking"
-#: the primary keys of workers and, once for each, of runs; and schema_version, all of it
-BEAT: Final = f"""
-    WITH alive AS (
-        INSERT INTO workers (name, beat_at, started_at, capabilities)
-        VALUES ($1, $2, $2, coalesce($4, '{{}}'))
-        ON CONFLICT (name) DO UPDATE SET beat_at = $2, capabilities = coalesce($4, workers.capabilities))
-    SELECT string_agg(h.id::text, ','), ({REQUIRED_SCHEMA})
-    FROM unnest(string_to_array($3, ',')::uuid[]) h (id)
-    WHERE NOT EXISTS (
-        SELECT FROM runs r WHERE r.id = h.id AND r.state = 'running' AND r.worker = $1 AND NOT r.is_pull)"""
-
-#: the primary key of runs
-NOT_HELD: Final = """
-    SELECT h.id::text FROM unnest($2::uuid[]) h (id)
-    WHERE NOT EXISTS (
-        SELECT FROM runs r WHERE r.id = h.id AND r.state = 'running' AND r.worker = $1 AND NOT r.is_pull)"""
-
 # --- outcomes -------------------------------------------------------------------------------------------
 
 #: the cursors' primary key
@@ -622,12 +603,6 @@ _IS_LOST: Final = """
 LOST_INSTANCES: Final = f"""
     SELECT l.instance_id::text {_LOST} WHERE {_IS_LOST} AND l.instance_id IS NOT NULL
     ORDER BY r.started_at, r.id LIMIT $3"""
-#: the table, all of it
-LIMIT_WORKERS: Final = "UPDATE workers SET beat_at = $1 WHERE beat_at > $1"
-#: live_runs_held, all of it; the runs' primary key for each
-LIMIT_EXECUTORS: Final = """
-    UPDATE runs SET beat_at = $1 FROM live_runs l
-    WHERE coalesce(l.state, '') = 'running' AND l.is_pull AND runs.id = l.run_id AND runs.beat_at > $1"""
 #: the primary keys of runs and live_runs, once for each
 ADD_LOSSES: Final = """
     WITH lost AS (UPDATE runs SET losses = losses + 1 WHERE id = ANY($1::uuid[]))

@@ -88,16 +88,6 @@ class LeaseOperations(Protocol[C]):
         self, db: C, after_ms: int, lanes: Sequence[str], capabilities: Capabilities
     ) -> int | None: ...
 
-    async def beat(
-        self, db: C, worker: str, now_ms: int, holding: Sequence[str], capabilities: str | None
-    ) -> tuple[set[str], int]: ...
-
-    async def required_schema(self, db: C) -> int: ...
-
-    async def find_lost(self, db: C, worker: str, holding: Sequence[str]) -> set[str]: ...
-
-    async def limit_heartbeats(self, db: C, events: TransactionEvents, now_ms: int) -> None: ...
-
     async def rescue(
         self,
         db: C,
@@ -139,8 +129,6 @@ class LeaseOperations(Protocol[C]):
     async def give_back(
         self, db: C, events: TransactionEvents, worker: str, now_ms: int, runs: Sequence[tuple[str, int]]
     ) -> int: ...
-
-    async def record_starts(self, db: C, worker: str, starts: Sequence[tuple[str, int, int]]) -> None: ...
 
 
 class ExecutorOperations(Protocol[C]):

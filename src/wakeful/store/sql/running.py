@@ -14,8 +14,8 @@ from wakeful.store.migrations import check_schema, schema_error
 from wakeful.store.plans import NO_SLOTS, DueJob, JobPlan, Planned, TakeNext
 from wakeful.store.rows import BeatResult, TakenRun, UnfinishedRun
 from wakeful.store.sql import prechecks
-from wakeful.store.sql.base import SqlBase
-from wakeful.store.sql.driver import Texts, urgent
+from wakeful.store.sql.base import SqlBase, reads, writes
+from wakeful.store.sql.driver import SqlSession, Texts, urgent
 from wakeful.store.sql.new_runs import TicksTaken, note_decided
 
 #: runs_running and runs_waiting, a look each; or live_runs_of_job. Whether a serial run (`r`, in PostgreSQL
@@ -36,6 +36,57 @@ HAS_THE_TURN: Final = Texts(
         OR o.state = l.state AND (o.scheduled_at, o.run_id) < (l.scheduled_at, l.run_id)
         OR o.state = 'retrying' AND l.state = 'pending'))""",
 )
+
+#: the primary key
+BEAT: Final = """
+    INSERT INTO workers (name, beat_at, started_at, capabilities) VALUES ($1, $2, $2, coalesce($3, '{}'))
+    ON CONFLICT (name) DO UPDATE SET beat_at = $2, capabilities = coalesce($3, workers.capabilities)"""
+#: the table, all of it
+REQUIRED_SCHEMA: Final = "SELECT max(version) FROM schema_version WHERE breaking"
+#: the primary key of runs, once for each
+NOT_HELD: Final = """
+    SELECT h.id::text FROM unnest($2::uuid[]) h (id)
+    WHERE NOT EXISTS (
+        SELECT 1 FROM runs r WHERE r.id = h.id AND r.state = 'running' AND r.worker = $1 AND NOT r.is_pull)"""
+#: the table, all of it
+LIMIT_WORKERS: Final = "UPDATE workers SET beat_at = $1 WHERE beat_at > $1"
+#: SQLite: runs_running, all of it. PostgreSQL: live_runs_held, all of it; the runs' primary key for each
+LIMIT_EXECUTORS: Final = Texts(
+    sqlite="""
+        UPDATE runs INDEXED BY runs_running SET beat_at = $1
+        WHERE state = 'running' AND is_pull AND beat_at > $1""",
+    postgresql="""
+        UPDATE runs SET beat_at = $1 FROM live_runs l
+        WHERE coalesce(l.state, '') = 'running' AND l.is_pull AND runs.id = l.run_id AND runs.beat_at > $1""",
+)
+#: the primary key
+RECORD_START: Final = """
+    UPDATE runs SET started_at = $4
+    WHERE id = $2 AND attempt = $3 AND worker = $1 AND state = 'running' AND started_at IS NULL"""
+
+
+async def beat(
+    session: SqlSession, worker: str, now_ms: int, holding: Sequence[str], capabilities: str | None
+) -> tuple[set[str], int]:
+    """Record a heartbeat. Returns which of these runs the worker lost, and the schema that is required."""
+    await session.execute(BEAT, worker, now_ms, capabilities)
+    return await find_lost(session, worker, holding), await required_schema(session)
+
+
+async def required_schema(session: SqlSession) -> int:
+    """Return the newest breaking migration of the database."""
+    return int(await session.value(REQUIRED_SCHEMA))
+
+
+async def find_lost(session: SqlSession, worker: str, holding: Sequence[str]) -> set[str]:
+    """Return which of these runs the worker does not hold any more. Changes nothing."""
+    return set(await session.column(NOT_HELD, worker, list(holding))) if holding else set()
+
+
+async def limit_heartbeats(session: SqlSession, now_ms: int) -> None:
+    """Set heartbeats of workers and executors that are later than now to now: the clock was set back."""
+    await session.execute(LIMIT_WORKERS, now_ms)
+    await session.execute(LIMIT_EXECUTORS, now_ms)
 
 
 class SqlRunning(SqlBase):
@@ -176,26 +227,18 @@ class SqlRunning(SqlBase):
 
         `capabilities` is what the worker's process can launch; None leaves what is recorded.
         """
-        beat = self._operations.leases.beat
         text = None if capabilities is None else capabilities_to_text(capabilities)
-        lost, required = await self._driver.write_one(beat, worker, now_ms, holding, text)
+        lost, required = await self._driver.write_one(
+            lambda db: beat(self._driver.session(db), worker, now_ms, holding, text)
+        )
         return BeatResult(lost, schema_error(required, self._driver.newest_schema))
 
     async def check_schema(self) -> None:
         """Raise IncompatibleSchema if the database has a schema that this code does not support."""
-        check_schema(
-            await self._driver.read(self._operations.leases.required_schema), self._driver.newest_schema
-        )
+        check_schema(await self._read(required_schema), self._driver.newest_schema)
 
-    @urgent
-    async def find_lost(self, worker: str, holding: Sequence[str]) -> set[str]:
-        """Return which of these runs the worker does not hold any more. Changes nothing."""
-        return await self._driver.read(self._operations.leases.find_lost, worker, holding)
-
-    @urgent
-    async def limit_heartbeats(self, now_ms: int) -> None:
-        """Set heartbeats of workers and executors that are later than now to now: the clock was set back."""
-        await self._driver.write(self._operations.leases.limit_heartbeats, now_ms)
+    find_lost = urgent(reads(find_lost))
+    limit_heartbeats = urgent(writes(limit_heartbeats))
 
     @urgent
     async def rescue(
@@ -242,7 +285,8 @@ class SqlRunning(SqlBase):
     @urgent
     async def record_starts(self, worker: str, starts: Sequence[tuple[str, int, int]]) -> None:
         """Write when prefetched attempts started: run id, attempt, instant. Others are not changed."""
-        await self._driver.write_one(self._operations.leases.record_starts, worker, starts)
+        rows = [(worker, *start) for start in starts]
+        await self._driver.write_one(lambda db: self._driver.session(db).execute_many(RECORD_START, rows))
 
     async def prune(self, before_ms: int, limit: int) -> int:
         """Delete up to `limit` terminal runs that finished before then, except dead letters, and deleted

@@ -42,10 +42,6 @@ GIVE_BACK: Final = """
     UPDATE runs SET state = 'retrying', worker = NULL, due_at = fire_at, error = 'released',
         is_pull = claim_timeout_ms IS NOT NULL, claim_deadline = claim_timeout_ms + max(fire_at, ?4)
     WHERE id = ?1 AND attempt = ?2 AND worker = ?3 AND state = 'running' AND started_at IS NULL"""
-#: the primary key
-RECORD_START: Final = """
-    UPDATE runs SET started_at = ?
-    WHERE id = ? AND attempt = ? AND worker = ? AND state = 'running' AND started_at IS NULL"""
 
 
 class DueRun(NamedTuple):
@@ -270,28 +266,6 @@ async def next_due_ms(
     return due
 
 
-async def beat(
-    db: sqlite3.Connection, worker: str, now_ms: int, holding: Sequence[str], capabilities: str | None
-) -> tuple[set[str], int]:
-    db.execute(sql.BEAT, (worker, now_ms, capabilities))
-    required, lost = db.execute(sql.LOST_AND_SCHEMA, (json.dumps(list(holding)), worker)).fetchone()
-    return set(json.loads(lost)), required
-
-
-async def required_schema(db: sqlite3.Connection) -> int:
-    """Return the newest breaking migration of the database."""
-    return int(db.execute(sql.REQUIRED_SCHEMA).fetchone()[0])
-
-
-async def find_lost(db: sqlite3.Connection, worker: str, holding: Sequence[str]) -> set[str]:
-    return {run_id for (run_id,) in db.execute(sql.NOT_HELD, (json.dumps(list(holding)), worker))}
-
-
-async def limit_heartbeats(db: sqlite3.Connection, events: TransactionEvents, now_ms: int) -> None:
-    db.execute(sql.LIMIT_WORKERS, (now_ms,))
-    db.execute(sql.LIMIT_EXECUTORS, (now_ms,))
-
-
 async def rescue(
     db: sqlite3.Connection,
     events: TransactionEvents,
@@ -380,7 +354,3 @@ async def give_back(
         events.record_retried([run_id for run_id, _attempt in released])
         events.publish("runs")
     return len(released)
-
-
-async def record_starts(db: sqlite3.Connection, worker: str, starts: Sequence[tuple[str, int, int]]) -> None:
-    db.executemany(RECORD_START, [(at_ms, run_id, attempt, worker) for run_id, attempt, at_ms in starts])

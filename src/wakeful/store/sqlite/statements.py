@@ -226,23 +226,6 @@ NEXT_DUE: Final = """
         WHERE lane = l.value AND is_pull = 0 AND requires = c.key AND due_at > ?1
         AND state IN ('pending', 'retrying') AND requires_version <= c.value))
     FROM json_each(?2) l CROSS JOIN json_each(?3) c"""
-BEAT: Final = """
-    INSERT INTO workers (name, beat_at, started_at, capabilities) VALUES (?1, ?2, ?2, coalesce(?3, '{}'))
-    ON CONFLICT (name) DO UPDATE SET beat_at = ?2, capabilities = coalesce(?3, capabilities)"""
-#: the table, all of it
-REQUIRED_SCHEMA: Final = "SELECT max(version) FROM schema_version WHERE breaking"
-#: schema_version, all of it, and the primary key of runs, once for each
-LOST_AND_SCHEMA: Final = f"""
-    SELECT ({REQUIRED_SCHEMA}), json_group_array(h.value)
-    FROM json_each(?1) h
-    WHERE NOT EXISTS (
-        SELECT 1 FROM runs WHERE id = h.value AND state = 'running' AND worker = ?2 AND NOT is_pull)"""
-#: the primary key, once for each
-NOT_HELD: Final = """
-    SELECT h.value FROM json_each(?1) h
-    WHERE NOT EXISTS (
-        SELECT 1 FROM runs WHERE id = h.value AND state = 'running' AND worker = ?2 AND NOT is_pull)"""
-
 # --- outcomes -------------------------------------------------------------------------------------------
 
 # The fence: run, attempt and worker; the worker is '' for whichever executor has claimed the run. The primary
@@ -417,12 +400,6 @@ LOST: Final = f"""
         ELSE coalesce(r.beat_at, w.beat_at, r.started_at, r.fire_at) < ?1
             AND NOT (r.is_pull AND r.started_at < ?4) END
     ORDER BY r.started_at, r.id LIMIT ?3"""
-#: the table, all of it
-LIMIT_WORKERS: Final = "UPDATE workers SET beat_at = ?1 WHERE beat_at > ?1"
-#: runs_running, all of it
-LIMIT_EXECUTORS: Final = """
-    UPDATE runs INDEXED BY runs_running SET beat_at = ?1
-    WHERE state = 'running' AND is_pull AND beat_at > ?1"""
 #: the primary key
 ADD_LOSS: Final = "UPDATE runs SET losses = losses + 1 WHERE id = ?"
 #: the primary key
