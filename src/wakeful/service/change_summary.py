@@ -21,8 +21,9 @@ from wakeful.store.changelog import SUGGESTION, WAITING, ChangeRow
 from wakeful.store.port import Store
 from wakeful.store.stats import LiveFigures
 
-#: How many ids of each kind a summary lists.
+#: How many ids of each kind a summary lists, and where its counts of runs end.
 LISTED: Final = 500
+COUNTED: Final = 100_000
 _FINAL: Final = frozenset(state.value for state in RunState if state.terminal)
 #: The figures of an event, and the fields of `LiveFigures`.
 FIGURES: Final = {
@@ -126,9 +127,9 @@ class ChangeSummary:
         else:
             self._kinds.add("runs")
             self._note("runs", self._runs, change.id)
-            if change.kind == "run.started":
+            if change.kind == "run.started" and len(self._started) < COUNTED:
                 self._started.add(change.id)
-            elif change.kind == "run.finished" and change.state in _FINAL:
+            elif change.kind == "run.finished" and change.state in _FINAL and len(self._finished) < COUNTED:
                 self._finished[change.id] = change.state
 
     def _note(self, name: str, noted: dict[str, None], item: str) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from wakeful.service import change_summary
 from wakeful.service.change_summary import (
     FIGURES,
     LISTED,
@@ -54,6 +57,15 @@ def test_long_lists_are_cut_and_named():
     assert found["many"] == ["jobs", "runs"]
     assert len(found["changed"]["runs"]) == LISTED
     assert found["runs"] == {"started": 0, "finished": {"succeeded": LISTED + 1}}
+
+
+def test_a_summary_that_is_never_sent_does_not_grow_without_end(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(change_summary, "COUNTED", 3)
+    summary = ChangeSummary()
+    for number in range(9):
+        summary.add(_run("run.started", number))
+        summary.add(_run("run.finished", number, "failed"))
+    assert summary.to_json()["runs"] == {"started": 3, "finished": {"failed": 3}}
 
 
 def test_a_summary_has_only_the_changes_of_its_scope():
