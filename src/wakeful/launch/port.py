@@ -22,6 +22,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from copy import copy
+from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 from typing import Final, NamedTuple, Protocol, runtime_checkable
@@ -57,7 +58,27 @@ class SealedSecrets(NamedTuple):
     old_secret_until_ms: int | None = None
 
 
-class Launch:
+class _OfNoInstance:
+    """What only the runs of instances have (`SignalLaunch`)."""
+
+    __slots__ = ()
+
+    #: the name and the id of its instance, the type of the signal, and the state as it was when the run was
+    #: taken
+    instance: str | None = None
+    instance_id: str | None = None
+    signal: str | None = None
+    state_text: str | None = None
+    state_version: int = 0
+    revision: int = 0
+    memory: str | None = None
+    depth: int = 0
+    #: when its instance was created
+    instance_created_ms: int | None = None
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Launch(_OfNoInstance):
     """One attempt of a run: what a launcher gets, and what a function target receives as `run`.
 
     It is cheap to build, because a storm builds 100,000: the payload is parsed on first access. It belongs to
@@ -81,117 +102,56 @@ class Launch:
     ('hello', '2025-03-08T00:00:00+00:00', 1)
     """
 
-    #: of a signal run (`SignalLaunch`): the name and the id of its instance, the type of the signal, and the
-    #: state as it was when the run was taken
-    instance: str | None = None
-    instance_id: str | None = None
-    signal: str | None = None
-    state_text: str | None = None
-    state_version: int = 0
-    revision: int = 0
-    memory: str | None = None
-    depth: int = 0
-    #: when its instance was created
-    instance_created_ms: int | None = None
+    id: str
+    #: the job's name and id; None for a run that wakes an agent without a job
+    job: str | None
+    job_id: str | None
+    workspace: str
+    agent: str
+    #: the stored compact JSON; None if there is no payload
+    payload_text: str | None
+    #: the tick
+    scheduled_ms: int
+    #: when it should start: the tick with jitter, or its time in a catch-up
+    fire_ms: int
+    #: 1 for the first
+    attempt: int
+    trigger: str
+    #: equal for every retry and replay, so that a receiver can act once
+    idempotency_key: str
+    #: the target of the job or its agent: `kind`, and the fields of that kind
+    target: Mapping[str, Json]
+    #: the timeout that the job sets; None: `default_timeout_ms` of the launcher applies
+    timeout_ms: int | None = None
+    #: whether a conversation starts without history
+    stateless: bool = False
+    #: the secrets that sign a webhook; read with the claim, so that a launch needs no query
+    secrets: SealedSecrets | None = None
+    #: the stored schedule of its job, and the anchor of an interval
+    timing: str | None = None
+    anchor_ms: int | None = None
+    #: how many ticks were missed since the previous one that became a run
+    missed: int = 0
+    #: the session of a turn
+    session: str | None = None
+    #: how the job continues what was said before; None: as its target says
+    continuity: Continuity | None = None
+    #: with tracing: the W3C trace context of its launch span, which receivers continue
+    traceparent: str | None = None
+    #: whether this attempt was launched before, by a process that died: a broker may have its message
+    taken_over: bool = False
+    #: whether the target was launched before, by an earlier attempt
+    retried: bool = field(init=False)
+    #: whether its precheck still has to be asked
+    unchecked: bool = False
+    #: whether a budget applies to it: each step that uses something needs a reservation
+    budgeted: bool = False
+    #: the context of the run, and the state and the decision of its precheck; None: it has none of them
+    watch: Watch | None = None
+    _payload: object = field(default=_UNREAD, init=False)
 
-    __slots__ = (
-        "_payload",
-        "agent",
-        "anchor_ms",
-        "attempt",
-        "budgeted",
-        "continuity",
-        "fire_ms",
-        "id",
-        "idempotency_key",
-        "job",
-        "job_id",
-        "missed",
-        "payload_text",
-        "retried",
-        "scheduled_ms",
-        "secrets",
-        "session",
-        "stateless",
-        "taken_over",
-        "target",
-        "timeout_ms",
-        "timing",
-        "traceparent",
-        "trigger",
-        "unchecked",
-        "watch",
-        "workspace",
-    )
-
-    def __init__(
-        self,
-        id: str,
-        job: str | None,
-        job_id: str | None,
-        workspace: str,
-        agent: str,
-        payload_text: str | None,
-        scheduled_ms: int,
-        fire_ms: int,
-        attempt: int,
-        trigger: str,
-        idempotency_key: str,
-        target: Mapping[str, Json],
-        timeout_ms: int | None = None,
-        stateless: bool = False,
-        secrets: SealedSecrets | None = None,
-        timing: str | None = None,
-        anchor_ms: int | None = None,
-        missed: int = 0,
-    ) -> None:
-        self.id = id
-        #: the job's name and id; None for a run that wakes an agent without a job
-        self.job = job
-        self.job_id = job_id
-        self.workspace = workspace
-        self.agent = agent
-        #: the stored compact JSON; None if there is no payload
-        self.payload_text = payload_text
-        #: the tick
-        self.scheduled_ms = scheduled_ms
-        #: when it should start: the tick with jitter, or its time in a catch-up
-        self.fire_ms = fire_ms
-        #: 1 for the first
-        self.attempt = attempt
-        self.trigger = trigger
-        #: equal for every retry and replay, so that a receiver can act once
-        self.idempotency_key = idempotency_key
-        #: the target of the job or its agent: `kind`, and the fields of that kind
-        self.target = target
-        #: the timeout that the job sets; None: `default_timeout_ms` of the launcher applies
-        self.timeout_ms = timeout_ms
-        #: whether a conversation starts without history
-        self.stateless = stateless
-        #: the secrets that sign a webhook; read with the claim, so that a launch needs no query
-        self.secrets = secrets
-        #: the stored schedule of its job, and the anchor of an interval
-        self.timing = timing
-        self.anchor_ms = anchor_ms
-        #: how many ticks were missed since the previous one that became a run
-        self.missed = missed
-        #: the session of a turn
-        self.session: str | None = None
-        #: how the job continues what was said before; None: as its target says
-        self.continuity: Continuity | None = None
-        #: with tracing: the W3C trace context of its launch span, which receivers continue
-        self.traceparent: str | None = None
-        #: whether this attempt was launched before, by a process that died: a broker may have its message
-        self.taken_over = False
-        #: whether the target was launched before, by an earlier attempt
-        self.retried = attempt > 1
-        #: whether its precheck still has to be asked
-        self.unchecked = False
-        #: whether a budget applies to it: each step that uses something needs a reservation
-        self.budgeted = False
-        #: the context of the run, and the state and the decision of its precheck; None: it has none of them
-        self.watch: Watch | None = None
-        self._payload: Json | object = _UNREAD
+    def __post_init__(self) -> None:
+        self.retried = self.attempt > 1
 
     @property
     def payload(self) -> Json:
