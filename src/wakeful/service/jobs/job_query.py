@@ -15,6 +15,7 @@ from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, Wakefu
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.agent_policy import is_internal
+from wakeful.signal.event_catalog import is_event_job
 from wakeful.store.internal_jobs import INTERNAL_JOBS
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import job_from_row
@@ -359,4 +360,4 @@ def _characters(rows: Iterable[JobRow]) -> int:
 
 
 def _is_internal(row: JobRow) -> bool:
-    return row.name in INTERNAL_JOBS and is_internal(job_from_row(row).definition)
+    return is_event_job(row.name) or (row.name in INTERNAL_JOBS and is_internal(job_from_row(row).definition))

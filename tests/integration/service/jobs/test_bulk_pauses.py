@@ -9,9 +9,12 @@ import pytest
 
 from tests.integration.conftest import SELDOM, on_one_store
 from tests.support.api_client import HOME, JOBS, ApiClient
+from tests.support.factories import asleep
 from wakeful.client import AsyncClient
 from wakeful.errors import InvalidArgument
 from wakeful.service.jobs import job_query
+from wakeful.signal.event_catalog import job_name
+from wakeful.store.rows import JobFilter
 
 _OPS = f"{HOME}/agents/ops/jobs"
 
@@ -123,12 +126,18 @@ async def test_a_filter_resumes_only_paused_jobs(ask: ApiClient):
 async def test_internal_jobs_are_left_out_of_filters(ask: ApiClient):
     await some_jobs(ask)
     await ask("PUT", f"{HOME}/agents/ops", {"heartbeat": {"every": "30m"}})
+    # The job of a subscription: while it is paused, its subscriber gets no events.
+    delivers = job_name("sub_" + "0" * 32)
+    hourly = '{"schedule":{"kind":"every","everyMs":3600000}}'
+    await ask.app.store.create_jobs([asleep(delivers, agent="ops", timing=hourly, policy="{}")])
+    internal = ["ops/heartbeat", f"ops/{delivers}"]
     assert "ops/heartbeat" in await enabled(ask)
 
     done = (await ask("POST", "/jobs/pause", {"all": True})).body
 
-    assert "ops/heartbeat" not in names(done["jobs"])
-    assert await enabled(ask) == ["ops/heartbeat"]
+    assert not set(internal).intersection(names(done["jobs"]))
+    stored = await ask.app.store.jobs(JobFilter("default", include_disabled=False))
+    assert [f"{job.agent}/{job.name}" for job in stored] == internal
     assert (await ask("POST", "/jobs/pause", {"jobs": ["ops/heartbeat"]})).body["count"] == 1
 
 
