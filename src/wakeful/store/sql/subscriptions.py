@@ -142,7 +142,7 @@ LOSE: Final = f"""
 #: subscriptions_of_event, all of it; the primary key of jobs for each
 LOST: Final = f"""
     SELECT {_COLUMNS}
-    FROM subscriptions s JOIN jobs j ON j.id = s.job_id
+    FROM subscriptions s /*+ CROSS */ JOIN jobs j ON j.id = s.job_id
     WHERE s.ended_at IS NULL AND s.reason = '{GAP}' AND j.enabled LIMIT $1"""
 #: the primary key. The replica that changes it writes the run
 TELL: Final = f"""

@@ -244,6 +244,25 @@ async def test_only_the_key_that_subscribed_can_end_the_subscription(subscriber:
 
 
 @on_one_store
+async def test_a_client_that_initializes_learns_of_events_and_lists_them(ask: ApiClient) -> None:
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    found = []
+    for method, params in (("initialize", about), ("events/list", {})):
+        async with ask.session.post(
+            f"{ask.url}/mcp",
+            json={"jsonrpc": "2.0", "id": 1, "method": method, "params": params},
+            headers={
+                "accept": "application/json, text/event-stream",
+                "authorization": f"Bearer {ask.key}",
+                "mcp-protocol-version": "2025-06-18",
+            },
+        ) as response:
+            found.append((await response.json())["result"])
+    assert found[0]["capabilities"]["events"] == {}
+    assert "schedule.tick" in [event["name"] for event in found[1]["events"]]
+
+
+@on_one_store
 async def test_private_callbacks_are_refused(new_app: NewApp, receiver: Receiver) -> None:
     async with new_app(allow_private_targets=False) as app, served(app) as client:
         subscriber = Subscriber(client, receiver)
