@@ -36,7 +36,7 @@ class JobList:
     cursor: str | None
 
 
-def _job_list(
+async def _job_list(
     include_disabled: Annotated[
         bool, Query(description="Include disabled jobs; without it only enabled ones, unless by `state`.")
     ] = False,

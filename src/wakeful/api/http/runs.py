@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
-from fastapi import Query
+from fastapi import Depends, Query
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import (
@@ -38,71 +39,64 @@ States = Annotated[
     ),
 ]
 OfTrigger = Annotated[TriggerName | None, Query(description="Only runs with this trigger.")]
-OfInstance = Annotated[str | None, Query(description="Only of this instance of the agent; it needs `agent`.")]
-ToConfirm = Annotated[
-    bool, Query(description="Only runs that wait for a person to confirm their work (`verify`: `manual`).")
-]
-Before = Annotated[str | None, Query(max_length=64, description="Only runs older than the run with this id.")]
+
+
+@dataclass(frozen=True, slots=True)
+class RunList:
+    """The filters and the page of a list."""
+
+    states: tuple[str, ...]
+    trigger: str | None
+    limit: int
+    cursor: str | None
+    instance: str | None = None
+    to_confirm: bool = False
+
+
+async def _run_list(
+    state: States = None,
+    trigger: OfTrigger = None,
+    instance: Annotated[
+        str | None, Query(description="Only of this instance of the agent; it needs `agent`.")
+    ] = None,
+    to_confirm: Annotated[
+        bool,
+        Query(description="Only runs that wait for a person to confirm their work (`verify`: `manual`)."),
+    ] = False,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> RunList:
+    return RunList(_states(state), trigger, limit, cursor, instance, to_confirm)
+
+
+RunListDep = Annotated[RunList, Depends(_run_list)]
 
 
 @router.operation("GET /runs", "List the runs of all agents", "Runs", in_turn=True)
 async def list_all_runs(
     about: WorkspaceDep,
+    wanted: RunListDep,
     agent: OfAgent = None,
     job: Annotated[
         str | None,
         Query(description="Only of this job: its id, or with `agent` its name."),
     ] = None,
     job_id: Annotated[str | None, Query(max_length=64, description="Only of the job with this id.")] = None,
-    state: States = None,
-    trigger: OfTrigger = None,
-    instance: OfInstance = None,
     dead: Annotated[bool, Query(description="Only dead letters.")] = False,
-    to_confirm: ToConfirm = False,
-    before: Before = None,
-    limit: Limit = 50,
-    cursor: Cursor = None,
+    before: Annotated[
+        str | None, Query(max_length=64, description="Only runs older than the run with this id.")
+    ] = None,
 ) -> Response:
     """The runs of a workspace, newest first. Those of a deleted job are found by its id."""
     if job is not None and job_id is None:
         job_id = job if is_id(job) else await _named(about, agent, job)
-    return await _runs_page(
-        about,
-        agent,
-        job_id=job_id,
-        states=_states(state),
-        trigger=trigger,
-        instance=instance,
-        dead=dead,
-        to_confirm=to_confirm,
-        before=before,
-        limit=limit,
-        cursor=cursor,
-    )
+    return await _runs_page(about, agent, wanted, job_id=job_id, dead=dead, before=before)
 
 
 @router.operation("GET /agents/{agent}/runs", "List the runs of an agent", "Runs", in_turn=True)
-async def list_runs(
-    agent: str,
-    about: WorkspaceDep,
-    state: States = None,
-    trigger: OfTrigger = None,
-    instance: OfInstance = None,
-    to_confirm: ToConfirm = False,
-    limit: Limit = 50,
-    cursor: Cursor = None,
-) -> Response:
+async def list_runs(agent: str, about: WorkspaceDep, wanted: RunListDep) -> Response:
     """The runs of an agent, newest first."""
-    return await _runs_page(
-        about,
-        agent,
-        states=_states(state),
-        trigger=trigger,
-        instance=instance,
-        to_confirm=to_confirm,
-        limit=limit,
-        cursor=cursor,
-    )
+    return await _runs_page(about, agent, wanted)
 
 
 @router.operation(
@@ -134,15 +128,7 @@ async def list_job_runs(
 ) -> Response:
     """The runs of a job, newest first."""
     job_id = (await about.services.jobs.get(*about.caller, agent, name)).id
-    return await _runs_page(
-        about,
-        agent,
-        job_id=job_id,
-        states=_states(state),
-        trigger=trigger,
-        limit=limit,
-        cursor=cursor,
-    )
+    return await _runs_page(about, agent, RunList(_states(state), trigger, limit, cursor), job_id=job_id)
 
 
 @router.operation("GET /runs/{run_id}", "Read a run", "RunWithAttempts")
@@ -182,32 +168,28 @@ async def replay_run(run_id: str, once: Once) -> Response:
 async def _runs_page(
     about: WorkspaceRequest,
     agent: str | None,
+    wanted: RunList,
     *,
     job_id: str | None = None,
-    states: tuple[str, ...] = (),
-    trigger: str | None = None,
-    instance: str | None = None,
     dead: bool = False,
-    to_confirm: bool = False,
     before: str | None = None,
-    limit: int,
-    cursor: str | None,
 ) -> Response:
-    scope = ("runs", about.workspace, agent, job_id, states, trigger, instance, dead, to_confirm)
-    before = read_last(cursor, scope, str) or before
+    filters = wanted.states, wanted.trigger, wanted.instance, dead, wanted.to_confirm
+    scope = ("runs", about.workspace, agent, job_id, *filters)
+    before = read_last(wanted.cursor, scope, str) or before
     found = await about.services.runs.list(
         *about.caller,
         agent,
         job_id=job_id,
-        states=states,
-        trigger=trigger,
-        instance=instance,
+        states=wanted.states,
+        trigger=wanted.trigger,
+        instance=wanted.instance,
         dead=dead,
         before=before,
-        limit=limit + 1,
-        to_confirm=to_confirm,
+        limit=wanted.limit + 1,
+        to_confirm=wanted.to_confirm,
     )
-    shown, next_cursor = page(found, limit, scope, lambda run: (run.id,))
+    shown, next_cursor = page(found, wanted.limit, scope, lambda run: (run.id,))
     rights = await about.services.rights.load(*about.caller, runs=shown)
     return await list_response(
         {"runs": (serialize_run(run, rights=rights) for run in shown), "cursor": next_cursor}
