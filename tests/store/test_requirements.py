@@ -14,6 +14,7 @@ from wakeful.job.start_rules import Requirement
 from wakeful.run.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow, Move
+from wakeful.store.sql import running
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.stats import DueRequirement
 
@@ -203,7 +204,7 @@ async def _reads_few_runs(store: PostgresStore) -> None:
         assert len(await db.fetch(statements.PICK, *pick)) == 20
         rows, scanned = await visited(db, statements.PICK, *pick)
         assert (rows < 2_000, scanned) == (True, []), rows
-        rows, scanned = await visited(db, statements.NEXT_DUE, NOW - RUNS, ["cron", "main"], names, versions)
+        rows, scanned = await visited(db, running.NEXT_DUE, NOW - RUNS, ["cron", "main"], names, versions)
         assert (rows < 2_000, scanned) == (True, []), rows
 
 

@@ -22,7 +22,7 @@ from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.session import Db
 from wakeful.store.quotas import INSTANCES
 from wakeful.store.rows import RunFilter
-from wakeful.store.sql import erasure
+from wakeful.store.sql import erasure, running
 from wakeful.store.sql import instances as shared
 from wakeful.store.sql import jobs as job_reads
 from wakeful.store.sql import runs as run_reads
@@ -149,7 +149,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     capabilities: list[Any] = [list(HAS_REPORT), list(HAS_REPORT.values())]
     yield "PICK none", sql.PICK, [NOW, ["team"], [100], *capabilities]
     yield "PICK", sql.PICK, [NOW + DAY, ["team"], [100], *capabilities]
-    yield "NEXT_DUE", sql.NEXT_DUE, [NOW, ["team"], *capabilities]
+    yield "NEXT_DUE", running.NEXT_DUE, [NOW, ["team"], *capabilities]
     yield "START_SIGNALS", sql.START_SIGNALS, [NOW + DAY, ids[1:], [], "w1", []]
     yield "START_NEXT", statements["START_NEXT"], [ids, ["team"] * BATCH, *capabilities, NOW + DAY, "w1"]
     yield "CANCEL", sql.CANCEL, [waiting, ["stopped"] * len(waiting), NOW]

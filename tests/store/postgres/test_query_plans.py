@@ -192,7 +192,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     yield "ADVANCE", sql.ADVANCE, [text, numbers[1], numbers[2], numbers[0]]
     yield "HALT", sql.HALT, [jobs, [True] * BATCH, [None] * BATCH, [None] * BATCH]
     yield "END_REFUSED", sql.END_REFUSED, [jobs]
-    yield "NEXT_WAKE", sql.NEXT_WAKE, []
+    yield "running.NEXT_WAKE", running.NEXT_WAKE, []
     yield "INSERT_RUNS", sql.INSERT_RUNS, [births, NOW]
     yield "INSERT_NEW_RUNS", sql.INSERT_NEW_RUNS, [births, NOW]
     yield "ADD_RUNS", sql.ADD_RUNS, [births, NOW, jobs]
@@ -221,7 +221,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     given = pending[10:20], [1] * 10
     yield "running.RECORD_START", running.RECORD_START, ["w1", pending[10], 1, NOW]
     yield "GIVE_BACK", leases.GIVE_BACK, ["w1", *given, NOW]
-    yield "NEXT_DUE", sql.NEXT_DUE, [NOW - 1, ["cron", "main"], [""], [0]]
+    yield "running.NEXT_DUE", running.NEXT_DUE, [NOW - 1, ["cron", "main"], [""], [0]]
     yield "HOLDER", sql.HOLDER, [mine[0], 1]
     yield "running.NOT_HELD", running.NOT_HELD, ["w2", mine]
     yield "running.REQUIRED_SCHEMA", running.REQUIRED_SCHEMA, []

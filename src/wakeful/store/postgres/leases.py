@@ -247,12 +247,6 @@ async def finish_and_take(
     return written, taken
 
 
-async def next_due_ms(db: Db, after_ms: int, lanes: Sequence[str], capabilities: Capabilities) -> int | None:
-    names, versions = list(capabilities), list(capabilities.values())
-    due: int | None = await db.fetchval(sql.NEXT_DUE, after_ms, list(lanes), names, versions)
-    return due
-
-
 async def rescue(
     db: Db,
     events: TransactionEvents,

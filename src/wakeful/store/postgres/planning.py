@@ -78,8 +78,3 @@ async def plan(
 
 def _ids(text: str | None) -> tuple[str, ...]:
     return tuple(text.split(",")) if text else ()
-
-
-async def next_wake_ms(db: Db) -> int | None:
-    wake: int | None = await db.fetchval(sql.NEXT_WAKE)
-    return wake

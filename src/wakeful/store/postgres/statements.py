@@ -86,9 +86,6 @@ END_REFUSED: Final = """
     RETURNING j.id::text, j.workspace, j.agent, j.name"""
 #: the cursors' primary key
 DELETE_CURSORS: Final = "DELETE FROM cursors WHERE job_id = ANY($1::uuid[])"
-#: cursors_wake: its first entry
-NEXT_WAKE: Final = "SELECT wake_at FROM cursors WHERE wake_at IS NOT NULL ORDER BY wake_at LIMIT 1"
-
 # --- new runs -------------------------------------------------------------------------------------------
 
 #: the columns of `NewRun`, in its order
@@ -349,15 +346,6 @@ def _start(*, signals: bool) -> str:
 START: Final = _start(signals=False)
 #: the same, and for a signal run the primary keys of instances and agent_classes
 START_SIGNALS: Final = _start(signals=True)
-#: live_runs_due: the first entry after that instant, once for each lane and requirement
-NEXT_DUE: Final = """
-    SELECT min(d.due_at)
-    FROM unnest($2::text[]) f (lane) CROSS JOIN unnest($3::text[], $4::integer[]) c (name, version)
-    CROSS JOIN LATERAL (
-        SELECT due_at FROM live_runs
-        WHERE lane = f.lane AND NOT is_pull AND requires = c.name AND due_at > $1
-            AND requires_version <= c.version
-        ORDER BY due_at LIMIT 1) d"""
 # --- outcomes -------------------------------------------------------------------------------------------
 
 #: the cursors' primary key

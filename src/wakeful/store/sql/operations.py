@@ -55,8 +55,6 @@ class PlanningOperations(Protocol[C]):
         decide: Callable[[DueJob], JobPlan | None],
     ) -> Planned: ...
 
-    async def next_wake_ms(self, db: C) -> int | None: ...
-
 
 class LeaseOperations(Protocol[C]):
     """Runs and the workers that hold them, also those that were claimed before a slot was free."""
@@ -83,10 +81,6 @@ class LeaseOperations(Protocol[C]):
         capabilities: Capabilities,
         limit: int,
     ) -> list[TakenRun]: ...
-
-    async def next_due_ms(
-        self, db: C, after_ms: int, lanes: Sequence[str], capabilities: Capabilities
-    ) -> int | None: ...
 
     async def rescue(
         self,

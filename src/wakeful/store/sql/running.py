@@ -37,6 +37,28 @@ HAS_THE_TURN: Final = Texts(
         OR o.state = 'retrying' AND l.state = 'pending'))""",
 )
 
+#: SQLite: jobs_wake. PostgreSQL: cursors_wake. Its first entry
+NEXT_WAKE: Final = Texts(
+    sqlite="SELECT min(wake_at) FROM jobs INDEXED BY jobs_wake WHERE wake_at IS NOT NULL",
+    postgresql="SELECT wake_at FROM cursors WHERE wake_at IS NOT NULL ORDER BY wake_at LIMIT 1",
+)
+#: SQLite: runs_due. PostgreSQL: live_runs_due. The first entry after that instant, once for each lane and
+#: requirement
+NEXT_DUE: Final = Texts(
+    sqlite="""
+        SELECT min((SELECT min(due_at) FROM runs INDEXED BY runs_due
+            WHERE lane = f.lane AND is_pull = 0 AND requires = c.name AND due_at > $1
+            AND state IN ('pending', 'retrying') AND requires_version <= c.version))
+        FROM unnest($2::text[]) f (lane) CROSS JOIN unnest($3::text[], $4::integer[]) c (name, version)""",
+    postgresql="""
+        SELECT min(d.due_at)
+        FROM unnest($2::text[]) f (lane) CROSS JOIN unnest($3::text[], $4::integer[]) c (name, version)
+        CROSS JOIN LATERAL (
+            SELECT due_at FROM live_runs
+            WHERE lane = f.lane AND NOT is_pull AND requires = c.name AND due_at > $1
+                AND requires_version <= c.version
+            ORDER BY due_at LIMIT 1) d""",
+)
 #: the primary key
 BEAT: Final = """
     INSERT INTO workers (name, beat_at, started_at, capabilities) VALUES ($1, $2, $2, coalesce($3, '{}'))
@@ -63,6 +85,21 @@ LIMIT_EXECUTORS: Final = Texts(
 RECORD_START: Final = """
     UPDATE runs SET started_at = $4
     WHERE id = $2 AND attempt = $3 AND worker = $1 AND state = 'running' AND started_at IS NULL"""
+
+
+async def next_wake_ms(session: SqlSession) -> int | None:
+    """Return the earliest `wake_at` of all jobs."""
+    found: int | None = await session.value(NEXT_WAKE)
+    return found
+
+
+async def next_due_ms(
+    session: SqlSession, after_ms: int, lanes: Sequence[str], capabilities: Capabilities = NO_CAPABILITIES
+) -> int | None:
+    """Return the earliest `due_at` after `after_ms` of runs that a worker of these lanes could take."""
+    names, versions = list(capabilities), list(capabilities.values())
+    found: int | None = await session.value(NEXT_DUE, after_ms, list(lanes), names, versions)
+    return found
 
 
 async def beat(
@@ -113,10 +150,7 @@ class SqlRunning(SqlBase):
             await self._driver.write(self._shared(note_decided), taken.runs)
             return Planned(taken.claimed, [], repeat=True)
 
-    @urgent
-    async def next_wake_ms(self) -> int | None:
-        """Return the earliest `wake_at` of all jobs."""
-        return await self._driver.read(self._operations.planning.next_wake_ms)
+    next_wake_ms = urgent(reads(next_wake_ms))
 
     @urgent
     async def take(
@@ -167,12 +201,7 @@ class SqlRunning(SqlBase):
         take = self._operations.leases.take_suspects
         return await self._driver.write(take, now_ms, worker, lanes, capabilities, limit)
 
-    @urgent
-    async def next_due_ms(
-        self, after_ms: int, lanes: Sequence[str], capabilities: Capabilities = NO_CAPABILITIES
-    ) -> int | None:
-        """Return the earliest `due_at` after `after_ms` of runs that a worker of these lanes could take."""
-        return await self._driver.read(self._operations.leases.next_due_ms, after_ms, lanes, capabilities)
+    next_due_ms = urgent(reads(next_due_ms))
 
     @urgent
     async def finish(self, worker: str, finished: Sequence[Finished], consequences: Consequences) -> set[str]:

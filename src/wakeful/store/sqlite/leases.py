@@ -258,14 +258,6 @@ def _note_started(events: TransactionEvents, due: Iterable[DueRun], slot: Claime
     return taken
 
 
-async def next_due_ms(
-    db: sqlite3.Connection, after_ms: int, lanes: Sequence[str], capabilities: Capabilities
-) -> int | None:
-    given = after_ms, json.dumps(list(lanes)), json.dumps(dict(capabilities))
-    due: int | None = db.execute(sql.NEXT_DUE, given).fetchone()[0]
-    return due
-
-
 async def rescue(
     db: sqlite3.Connection,
     events: TransactionEvents,

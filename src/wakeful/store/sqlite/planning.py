@@ -66,8 +66,3 @@ async def plan(
         db.executemany(sql.END_REFUSED, [(each.id,) for each in over])
         events.record_changed_jobs(over)
     return Planned(len(claimed), list(written))
-
-
-async def next_wake_ms(db: sqlite3.Connection) -> int | None:
-    wake: int | None = db.execute(sql.NEXT_WAKE).fetchone()[0]
-    return wake

@@ -65,9 +65,6 @@ REFUSED: Final = """
     WHERE id IN (SELECT value FROM json_each(?)) AND enabled AND next_at IS NULL AND wake_at IS NULL"""
 #: the primary key
 END_REFUSED: Final = "UPDATE jobs SET enabled = 0, disabled_reason = 'no_more_ticks' WHERE id = ?"
-#: jobs_wake: its first entry
-NEXT_WAKE: Final = "SELECT min(wake_at) FROM jobs INDEXED BY jobs_wake WHERE wake_at IS NOT NULL"
-
 # --- new runs -------------------------------------------------------------------------------------------
 
 _NEW_RUN: Final = (*fields_before(NewRun, "details"), "is_pull", "claim_deadline_ms", "created_ms")
@@ -220,12 +217,6 @@ MARK_TAKEN: Final = Bulk(
     ") v WHERE runs.rowid = v.column2",
     shared=2,
 )
-#: runs_due: the first entry after that instant, once for each lane and requirement
-NEXT_DUE: Final = """
-    SELECT min((SELECT min(due_at) FROM runs INDEXED BY runs_due
-        WHERE lane = l.value AND is_pull = 0 AND requires = c.key AND due_at > ?1
-        AND state IN ('pending', 'retrying') AND requires_version <= c.value))
-    FROM json_each(?2) l CROSS JOIN json_each(?3) c"""
 # --- outcomes -------------------------------------------------------------------------------------------
 
 # The fence: run, attempt and worker; the worker is '' for whichever executor has claimed the run. The primary
