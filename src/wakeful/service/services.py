@@ -92,8 +92,182 @@ BATCHES_AT_ONCE: Final = 2
 ALL_BATCHES_AT_ONCE: Final = 4
 
 
-class Shared:
-    """What the services of several areas use."""
+class RunArea(RunService):
+    """The service of runs, and those beside it."""
+
+    def __init__(self, services: Services) -> None:
+        store, accounts, telemetry = services.store, services.accounts, services.telemetry
+        super().__init__(store, accounts, services.budgets, telemetry)
+        self.broker_reports = BrokerReports(store, telemetry, services.metrics.record_report)
+        services.launchers.receive_reports(self.broker_reports.apply)
+        self.dead_letters = DeadLetterService(store, accounts, self)
+        self.finder = RunFinder(store, self)
+        self.waiting = WaitingReasons(store, services.executors, services.replicas, services.metrics)
+        self.details = RunDetailReader(store, self, self.finder, self.waiting)
+        self.pull = PullService(store, accounts, self, services.executors, services.launchers, telemetry)
+
+
+class JobArea(JobService):
+    """The service of jobs, and those beside it."""
+
+    def __init__(self, services: Services, runs: RunService) -> None:
+        store, accounts, settings = services.store, services.accounts, services.settings
+        dependencies = JobDependencies(
+            store=store,
+            launchers=services.launchers,
+            keyring=services.keyring,
+            accounts=accounts,
+            budgets=services.budgets,
+            target_policy=services.target_policy,
+            lanes=services.lanes,
+            allowance=allowance(settings),
+            hooks_per_minute=settings.hooks_per_minute,
+            warnings=services.warnings,
+            origins=services.origins,
+            telemetry=services.telemetry,
+        )
+        super().__init__(dependencies)
+        self._dependencies = dependencies
+        self._metrics = services.metrics
+        self.events = EventDeliveries(store, services.keyring, services.telemetry, settings.event_servers)
+        self.previews = SchedulePreviews(store, accounts, services.weeks)
+        self.target_tests = TargetTests(dependencies, services.executors, services.replicas)
+        self.texts = JobTexts(accounts)
+        self.overviews = JobOverviews(store, accounts)
+        self.details = JobDetailReader(
+            store,
+            self,
+            runs,
+            services.budgets,
+            services.executors,
+            services.replicas,
+            services.metrics,
+        )
+
+    def with_store(self, store: Store) -> JobService:
+        """Return the same service for a store that plans writes: it records no spans of the runs."""
+        return JobService(replace(self._dependencies, store=store, telemetry=RunTelemetry(self._metrics)))
+
+
+class AgentArea(AgentService):
+    """The service of agents, and those of their instances, messages and workspaces."""
+
+    def __init__(self, services: Services) -> None:
+        store, accounts, keyring = services.store, services.accounts, services.keyring
+        budgets, origins, telemetry = services.budgets, services.origins, services.telemetry
+        alert_jobs = AlertJobs(store, services.launchers, keyring)
+        self.evolution_jobs = EvolutionJobs(store)
+        self.classes = AgentClasses(store, accounts)
+        super().__init__(
+            store,
+            accounts,
+            services.launchers,
+            keyring,
+            alert_jobs,
+            Heartbeats(store, JobFactory(services.launchers, keyring, services.lanes)),
+            self.evolution_jobs,
+            services.warnings,
+            self.classes,
+        )
+        self.overviews = AgentOverviews(store, accounts, budgets)
+        limits = self.instance_limits = instance_limits(services.settings)
+        self.instances = InstanceService(store, accounts, self.classes, limits, origins)
+        self.signals = SignalService(store, accounts, budgets, self.classes, limits, origins, telemetry)
+        wake_jobs = WakeJobs(store, accounts, keyring)
+        self.wakes = WakeService(store, accounts, budgets, wake_jobs, origins, telemetry)
+        self.messages = MessageService(store, accounts, budgets, wake_jobs, origins)
+        self.sessions = SessionService(store, accounts)
+        self.workspaces = WorkspaceService(store, accounts, alert_jobs)
+        events = services.launchers.launcher(EVENT_KIND)
+        self.subscriptions = Subscriptions(
+            store,
+            accounts,
+            keyring,
+            events if isinstance(events, EventLauncher) else None,
+            services.target_policy,
+            allowance(services.settings),
+        )
+
+    async def repair_internal_jobs(self, workspace: str, agent: str) -> None:
+        """Write the internal jobs of an agent by its document, and those of its workspace with `default`."""
+        await self.repair(workspace, agent)
+        if agent == WORKSPACE_AGENT:
+            await self.workspaces.repair(workspace)
+
+
+class AuthArea:
+    """Keys, sessions of the dashboard, and connections."""
+
+    def __init__(self, services: Services) -> None:
+        store, settings = services.store, services.settings
+        self.keys = KeyService(store, services.accounts, tokens(settings))
+        self.web_sessions = WebSessions(
+            store,
+            services.accounts,
+            self.keys,
+            SignInLimits(store, settings.failed_sign_ins_per_minute),
+            idle_ms=settings.session_idle_hours * HOUR,
+            max_ms=settings.session_max_hours * HOUR,
+        )
+        self.oauth = OAuthService(store, services.accounts, self.keys)
+        self.client_documents = ClientDocuments(AddressGuard(allow_private=settings.allow_private_targets))
+        self.people = PeopleService(store, services.accounts)
+        #: the issuer at which people sign in; None: only with keys
+        self.openid = open_id_provider(settings, store.clock)
+        self.open_uses = OpenUses(store)
+        #: the issuer of accepted tokens; None: tokens are not accepted, or no issuer is set
+        self.issuer = settings.jwt_issuer if settings.jwt_secret or settings.jwks_url else None
+        #: whether people may connect assistants with OAuth
+        self.oauth_enabled = settings.oauth and self.issuer is None
+        self.connection_limits = ConnectionLimits(
+            settings.max_connections,
+            settings.max_connections_per_key,
+            settings.max_unauthenticated_connections,
+            settings.max_connections_per_workspace,
+            settings.max_requests_per_workspace,
+        )
+        services.metrics.connections = self.connection_limits.open
+        self.origins = Origins(settings.allowed_origins, settings.allowed_hosts)
+
+
+class AdminArea:
+    """What operators read and set: load, cost, incidents, suggestions, audit, quotas, status."""
+
+    def __init__(self, services: Services, jobs: JobService, runs: RunService) -> None:
+        store, accounts, settings = services.store, services.accounts, services.settings
+        self.budgets = services.budgets
+        self.peaks = PeakService(store, accounts, services.weeks)
+        self.figures = Figures(store, accounts, self.peaks)
+        self.calendar = CalendarService(store, accounts, self.figures)
+        self.attention = Attention(store, accounts, services.launchers, services.metrics)
+        self.audit = AuditService(store, accounts)
+        self.quotas = QuotaService(store, accounts, default_quotas(settings))
+        self.cost = CostService(store, accounts)
+        self.workflows = WorkflowService(store, accounts)
+        self.incidents = IncidentService(store, accounts)
+        self.suggestions = SuggestionService(store, accounts, jobs)
+        self.inbox = InboxService(store, accounts, jobs, runs, self.suggestions, self.incidents)
+        self.evolution = Evolution(store, services.launchers, self.suggestions)
+        self.status = Status(store, accounts)
+        queue, celery = services.launchers.launcher("queue"), services.launchers.launcher("celery")
+        self.doctor = Doctor(
+            store,
+            accounts,
+            settings,
+            services.metrics,
+            self.status,
+            sorted(settings.channels),
+            services.launchers.check,
+            nats=queue.connection if isinstance(queue, QueueLauncher) else None,
+            celery=celery if isinstance(celery, CeleryLauncher) else None,
+        )
+        self.workers = WorkerService(store, accounts, services.metrics, self.status)
+        self.channels = ChannelService(store, accounts, settings.channels)
+        self.settings = SettingsService(accounts, settings)
+
+
+class Services:
+    """The services by area. Every method takes the caller (`Principal`) first."""
 
     def __init__(
         self,
@@ -105,6 +279,7 @@ class Shared:
         metrics: Metrics,
         lanes: Iterable[str] | None,
     ) -> None:
+        # What the services of several areas use.
         self.store = store
         self.launchers = launchers
         self.keyring = keyring
@@ -123,204 +298,16 @@ class Shared:
         )
         self.telemetry = RunTelemetry(metrics)
         self.target_policy = AgentTargetPolicy(settings.agent_targets, settings.chat_targets)
-
-
-class RunArea(RunService):
-    """The service of runs, and those beside it."""
-
-    def __init__(self, shared: Shared) -> None:
-        store, accounts, telemetry = shared.store, shared.accounts, shared.telemetry
-        super().__init__(store, accounts, shared.budgets, telemetry)
-        self.broker_reports = BrokerReports(store, telemetry, shared.metrics.record_report)
-        shared.launchers.receive_reports(self.broker_reports.apply)
-        self.dead_letters = DeadLetterService(store, accounts, self)
-        self.finder = RunFinder(store, self)
-        self.waiting = WaitingReasons(store, shared.executors, shared.replicas, shared.metrics)
-        self.details = RunDetailReader(store, self, self.finder, self.waiting)
-        self.pull = PullService(store, accounts, self, shared.executors, shared.launchers, telemetry)
-
-
-class JobArea(JobService):
-    """The service of jobs, and those beside it."""
-
-    def __init__(self, shared: Shared, runs: RunService) -> None:
-        store, accounts, settings = shared.store, shared.accounts, shared.settings
-        dependencies = JobDependencies(
-            store=store,
-            launchers=shared.launchers,
-            keyring=shared.keyring,
-            accounts=accounts,
-            budgets=shared.budgets,
-            target_policy=shared.target_policy,
-            lanes=shared.lanes,
-            allowance=allowance(settings),
-            hooks_per_minute=settings.hooks_per_minute,
-            warnings=shared.warnings,
-            origins=shared.origins,
-            telemetry=shared.telemetry,
-        )
-        super().__init__(dependencies)
-        self._dependencies = dependencies
-        self._metrics = shared.metrics
-        self.events = EventDeliveries(store, shared.keyring, shared.telemetry, settings.event_servers)
-        self.previews = SchedulePreviews(store, accounts, shared.weeks)
-        self.target_tests = TargetTests(dependencies, shared.executors, shared.replicas)
-        self.texts = JobTexts(accounts)
-        self.overviews = JobOverviews(store, accounts)
-        self.details = JobDetailReader(
-            store, self, runs, shared.budgets, shared.executors, shared.replicas, shared.metrics
-        )
-
-    def with_store(self, store: Store) -> JobService:
-        """Return the same service for a store that plans writes: it records no spans of the runs."""
-        return JobService(replace(self._dependencies, store=store, telemetry=RunTelemetry(self._metrics)))
-
-
-class AgentArea(AgentService):
-    """The service of agents, and those of their instances, messages and workspaces."""
-
-    def __init__(self, shared: Shared) -> None:
-        store, accounts, keyring = shared.store, shared.accounts, shared.keyring
-        budgets, origins, telemetry = shared.budgets, shared.origins, shared.telemetry
-        alert_jobs = AlertJobs(store, shared.launchers, keyring)
-        self.evolution_jobs = EvolutionJobs(store)
-        self.classes = AgentClasses(store, accounts)
-        super().__init__(
-            store,
-            accounts,
-            shared.launchers,
-            keyring,
-            alert_jobs,
-            Heartbeats(store, JobFactory(shared.launchers, keyring, shared.lanes)),
-            self.evolution_jobs,
-            shared.warnings,
-            self.classes,
-        )
-        self.overviews = AgentOverviews(store, accounts, budgets)
-        limits = self.instance_limits = instance_limits(shared.settings)
-        self.instances = InstanceService(store, accounts, self.classes, limits, origins)
-        self.signals = SignalService(store, accounts, budgets, self.classes, limits, origins, telemetry)
-        wake_jobs = WakeJobs(store, accounts, keyring)
-        self.wakes = WakeService(store, accounts, budgets, wake_jobs, origins, telemetry)
-        self.messages = MessageService(store, accounts, budgets, wake_jobs, origins)
-        self.sessions = SessionService(store, accounts)
-        self.workspaces = WorkspaceService(store, accounts, alert_jobs)
-        events = shared.launchers.launcher(EVENT_KIND)
-        self.subscriptions = Subscriptions(
-            store,
-            accounts,
-            keyring,
-            events if isinstance(events, EventLauncher) else None,
-            shared.target_policy,
-            allowance(shared.settings),
-        )
-
-    async def repair_internal_jobs(self, workspace: str, agent: str) -> None:
-        """Write the internal jobs of an agent by its document, and those of its workspace with `default`."""
-        await self.repair(workspace, agent)
-        if agent == WORKSPACE_AGENT:
-            await self.workspaces.repair(workspace)
-
-
-class AuthArea:
-    """Keys, sessions of the dashboard, and connections."""
-
-    def __init__(self, shared: Shared) -> None:
-        store, settings = shared.store, shared.settings
-        self.keys = KeyService(store, shared.accounts, tokens(settings))
-        self.web_sessions = WebSessions(
-            store,
-            shared.accounts,
-            self.keys,
-            SignInLimits(store, settings.failed_sign_ins_per_minute),
-            idle_ms=settings.session_idle_hours * HOUR,
-            max_ms=settings.session_max_hours * HOUR,
-        )
-        self.oauth = OAuthService(store, shared.accounts, self.keys)
-        self.client_documents = ClientDocuments(AddressGuard(allow_private=settings.allow_private_targets))
-        self.people = PeopleService(store, shared.accounts)
-        #: the issuer at which people sign in; None: only with keys
-        self.openid = open_id_provider(settings, store.clock)
-        self.open_uses = OpenUses(store)
-        #: the issuer of accepted tokens; None: tokens are not accepted, or no issuer is set
-        self.issuer = settings.jwt_issuer if settings.jwt_secret or settings.jwks_url else None
-        #: whether people may connect assistants with OAuth
-        self.oauth_enabled = settings.oauth and self.issuer is None
-        self.connection_limits = ConnectionLimits(
-            settings.max_connections,
-            settings.max_connections_per_key,
-            settings.max_unauthenticated_connections,
-            settings.max_connections_per_workspace,
-            settings.max_requests_per_workspace,
-        )
-        shared.metrics.connections = self.connection_limits.open
-        self.origins = Origins(settings.allowed_origins, settings.allowed_hosts)
-
-
-class AdminArea:
-    """What operators read and set: load, cost, incidents, suggestions, audit, quotas, status."""
-
-    def __init__(self, shared: Shared, jobs: JobService, runs: RunService) -> None:
-        store, accounts, settings = shared.store, shared.accounts, shared.settings
-        self.budgets = shared.budgets
-        self.peaks = PeakService(store, accounts, shared.weeks)
-        self.figures = Figures(store, accounts, self.peaks)
-        self.calendar = CalendarService(store, accounts, self.figures)
-        self.attention = Attention(store, accounts, shared.launchers, shared.metrics)
-        self.audit = AuditService(store, accounts)
-        self.quotas = QuotaService(store, accounts, default_quotas(settings))
-        self.cost = CostService(store, accounts)
-        self.workflows = WorkflowService(store, accounts)
-        self.incidents = IncidentService(store, accounts)
-        self.suggestions = SuggestionService(store, accounts, jobs)
-        self.inbox = InboxService(store, accounts, jobs, runs, self.suggestions, self.incidents)
-        self.evolution = Evolution(store, shared.launchers, self.suggestions)
-        self.status = Status(store, accounts)
-        queue, celery = shared.launchers.launcher("queue"), shared.launchers.launcher("celery")
-        self.doctor = Doctor(
-            store,
-            accounts,
-            settings,
-            shared.metrics,
-            self.status,
-            sorted(settings.channels),
-            shared.launchers.check,
-            nats=queue.connection if isinstance(queue, QueueLauncher) else None,
-            celery=celery if isinstance(celery, CeleryLauncher) else None,
-        )
-        self.workers = WorkerService(store, accounts, shared.metrics, self.status)
-        self.channels = ChannelService(store, accounts, settings.channels)
-        self.settings = SettingsService(accounts, settings)
-
-
-class Services:
-    """The services by area. Every method takes the caller (`Principal`) first."""
-
-    def __init__(
-        self,
-        store: Store,
-        launchers: LauncherRegistry,
-        keyring: Keyring,
-        defaults: Defaults,
-        settings: Settings,
-        metrics: Metrics,
-        lanes: Iterable[str] | None,
-    ) -> None:
-        shared = self._shared = Shared(store, launchers, keyring, defaults, settings, metrics, lanes)
-        self.store = store
-        self.keyring = keyring
-        self.metrics = metrics
+        # The areas, and what belongs to none.
         self.metrics_key = settings.metrics_key
-        self.telemetry = shared.telemetry
         #: the address of the server in trigger URLs and sign-in links; None: that of the request
         self.public_url = settings.public_url
-        self.accounts = shared.accounts
-        self.runs = RunArea(shared)
-        self.jobs = JobArea(shared, self.runs)
-        self.agents = AgentArea(shared)
-        self.auth = AuthArea(shared)
-        self.admin = AdminArea(shared, self.jobs, self.runs)
-        self.rights = RightsReader(store, self.accounts, shared.origins, shared.target_policy)
+        self.runs = RunArea(self)
+        self.jobs = JobArea(self, self.runs)
+        self.agents = AgentArea(self)
+        self.auth = AuthArea(self)
+        self.admin = AdminArea(self, self.jobs, self.runs)
+        self.rights = RightsReader(store, self.accounts, self.origins, self.target_policy)
         self.search = SearchService(store, self.jobs, self.runs)
         self.idempotency = IdempotencyService(store, keyring)
         self.events = EventStream(store, self.accounts)
@@ -339,7 +326,7 @@ class Services:
             stack.push_async_callback(self.auth.open_uses.close)
             stack.push_async_callback(self.auth.web_sessions.close)
             stack.push_async_callback(self.admin.calendar.close)
-            stack.push_async_callback(self._shared.weeks.close)
+            stack.push_async_callback(self.weeks.close)
 
     def now_ms(self) -> int:
         """Return the current time of the store's clock."""

@@ -22,7 +22,7 @@ from wakeful.job.policy import Catchup, Policy
 from wakeful.logs import get_logger
 from wakeful.run.job_transitions import disable_job
 from wakeful.schedule.schedules import Every
-from wakeful.service.jobs.job_factory import WAKEFUL
+from wakeful.service.jobs.job_factory import unscheduled_job
 from wakeful.store.accounts import AgentRow
 from wakeful.store.internal_jobs import (
     ANALYSIS_JOB,
@@ -35,7 +35,6 @@ from wakeful.store.port import Store
 from wakeful.store.row_mapping import changed_row, job_from_row, job_to_row
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.values.duration import DAY, HOUR, MINUTE, WEEK
-from wakeful.values.ids import new_id
 
 #: The kind of target of these jobs. No other job can have it.
 EVOLUTION_KIND: Final = "evolution"
@@ -134,19 +133,7 @@ class EvolutionJobs:
 
 
 def _new_job(agent: AgentRow, name: str, now_ms: int) -> JobRow:
-    job = JobRecord(
-        id=new_id(now_ms),
-        workspace=agent.workspace,
-        agent=agent.name,
-        definition=_definition(name),
-        enabled=True,
-        anchor_ms=now_ms,
-        next_ms=None,
-        wake_ms=None,
-        created_ms=now_ms,
-        updated_ms=now_ms,
-        created_by=WAKEFUL,
-    )
+    job = unscheduled_job(agent.workspace, agent.name, _definition(name), now_ms)
     return job_to_row(_begun(job, now_ms) if agent.active else disable_job(job, now_ms, AGENT_INACTIVE))
 
 

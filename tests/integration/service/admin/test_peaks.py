@@ -136,7 +136,7 @@ async def test_saving_starts_a_computation_and_does_not_wait(
         await app.jobs.create("one", schedule="0 9 * * *", target=_PULL)
         await read.wait()
         await app.jobs.create("two", schedule="0 9 * * *", target=_PULL)  # while the first one is computed
-        weeks = app.services._shared.weeks
+        weeks = app.services.weeks
         assert weeks.known("default") is None
         go_on.set()
         assert (await weeks.get("default", None)).week.jobs == 2
@@ -151,7 +151,7 @@ async def test_an_old_week_warns_for_an_hour_and_is_renewed_in_the_background(
 ):
     app = new_app()
     async with app:
-        weeks, clock = app.services._shared.weeks, app.services.store.clock
+        weeks, clock = app.services.weeks, app.services.store.clock
         await weeks.get("default", None)
         now_ms, moved = clock.now_ms, 10 * MINUTE
         monkeypatch.setattr(clock, "now_ms", lambda: now_ms() + moved)
@@ -177,7 +177,7 @@ async def test_stopping_ends_a_computation(new_app: NewApp, monkeypatch: pytest.
         monkeypatch.setattr(app.services.store, "timings", hang)
         await app.jobs.create("one", schedule="0 9 * * *", target=_PULL)
         await started.wait()
-    weeks: WeekCache = app.services._shared.weeks
+    weeks: WeekCache = app.services.weeks
     assert weeks._computing == {}
     assert weeks.known("default") is None
 
