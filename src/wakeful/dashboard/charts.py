@@ -146,22 +146,6 @@ def minutes(values: Sequence[float], titles: Sequence[str], *, label: str) -> Ma
     return _svg(width, height, label, parts, "minutes")
 
 
-def line(values: Sequence[float | None], *, width: int = 640, height: int = 96, label: str) -> Markup:
-    """Return a line chart; None is a gap."""
-    most = max((value for value in values if value is not None), default=0.0) or 1.0
-    step = width / max(1, len(values) - 1)
-    paths: list[list[str]] = [[]]
-    for index, value in enumerate(values):
-        if value is None:
-            paths.append([])
-        else:
-            paths[-1].append(f"{index * step:.1f},{(height - 2) * (1 - value / most) + 1:.1f}")
-    parts = [
-        _fill('<polyline points="{}" class="chart-line"/>', " ".join(points)) for points in paths if points
-    ]
-    return _svg(width, height, label, parts, "line")
-
-
 def _fill(template: str, *values: object) -> Markup:
     """Return markup with these values; text is escaped. `Markup.format` takes ten times as long.
 

@@ -293,16 +293,6 @@ def short_id(value: str) -> str:
     return value[-8:]
 
 
-def safe_link(url: object) -> str | None:
-    """Return the address if a link may lead there: only http and https.
-
-    >>> safe_link("javascript:alert(1)"), safe_link("https://example.com/a")
-    (None, 'https://example.com/a')
-    """
-    text = url if isinstance(url, str) else ""
-    return text if text.lower().startswith(("http://", "https://")) else None
-
-
 #: The filters of the templates.
 FILTERS: Final[Mapping[str, Callable[..., object]]] = {
     "actor_key": actor_key,
@@ -328,5 +318,4 @@ FILTERS: Final[Mapping[str, Callable[..., object]]] = {
     "mask": mask_value,
     "mask_alerts": mask_alerts,
     "short_id": short_id,
-    "safe_link": safe_link,
 }

@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import platform
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -134,7 +134,7 @@ async def run_import(s: CliSession, reading: ReadResult, kind: str, given: Impor
     )
     if s.agent is not None:
         reading = ReadResult(
-            tuple(_of_agent(entry, s.agent) for entry in reading.entries), reading.refused, reading.notes
+            tuple(replace(entry, agent=s.agent) for entry in reading.entries), reading.refused, reading.notes
         )
     jobs = await s.out.wait_for(s.client.list_every_job())
     existing = [
@@ -185,12 +185,6 @@ async def _target(given: ImportOptions, *, commands: bool) -> Json:
         return {"kind": "webhook", "url": given.url}
     target = await json_argument("--target", given.target)
     return {"kind": "pull"} if target is None and commands else target
-
-
-def _of_agent(entry: ImportEntry, agent: str) -> ImportEntry:
-    return ImportEntry(
-        entry.place, entry.text, entry.name, entry.schedule, entry.tz, entry.command, entry.fields, agent
-    )
 
 
 async def _check(

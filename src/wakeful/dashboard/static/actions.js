@@ -56,12 +56,11 @@ export async function run(button) {
   }
 }
 
-// reload, goto:URL, toast:TEXT, result:PAGE (the page of what was created), or nothing. Returns whether the page is left.
+// reload, goto:URL, result:PAGE (the page of what was created), or nothing. Returns whether the page is left.
 export function finish(done, result = {}) {
   const [what, ...rest] = done.split(":");
   const text = rest.join(":");
-  if (what === "toast") toast(text);
-  else if (what === "reload") location.reload();
+  if (what === "reload") location.reload();
   else if (what === "goto") location.assign(text);
   else if (what === "result") location.assign(result.id ? page(text, result.id) : location.href);
   return ["reload", "goto", "result"].includes(what);

@@ -2,10 +2,12 @@
 
 import { finish } from "./actions.js";
 import { request } from "./api.js";
-import { confirmDialog, element, openDialog, toast, toastLater } from "./dialogs.js";
+import { confirmDialog, element, field, openDialog, showOnce, toast, toastLater } from "./dialogs.js";
 import { mergeConflict } from "./conflict.js";
 import { forgetDraft } from "./drafts.js";
 import { write } from "./form_fields.js";
+
+const SECRET = { title: "New secret", about: "The secret is shown only once. Save it where the receiver finds it.", close: "I have saved it" };
 
 export default function start(item) {
   const run = FORMS[item.dataset.form];
@@ -46,7 +48,7 @@ const FORMS = {
   async secret(button) {
     if (!(await confirmDialog("Create a new secret? Webhooks are signed with both secrets for a day.", { confirm: "Create a secret" }))) return false;
     const saved = await request("POST", `${button.dataset.api}/rotate-secret`);
-    await showSecret(saved.secret);
+    await showOnce({ "": saved.secret }, SECRET);
     return finish("reload");
   },
 
@@ -79,9 +81,8 @@ const FORMS = {
 
   async pause(button) {
     const note = element("textarea", { id: "pause-note", rows: 2, maxLength: 500 });
-    const field = element("div", { className: "field" }, element("label", { htmlFor: "pause-note", textContent: "Note" }), note);
     const ok = element("button", { type: "submit", value: "ok", className: "button primary", textContent: "Pause" });
-    const said = await openDialog([element("p", { textContent: "Its signals wait until it is resumed." }), field], [ok], { label: "Pause" });
+    const said = await openDialog([element("p", { textContent: "Its signals wait until it is resumed." }), field("Note", note)], [ok], { label: "Pause" });
     if (said !== "ok") return false;
     await request("POST", `${button.dataset.api}/pause`, note.value.trim() ? { note: note.value.trim() } : {});
     return finish("reload");
@@ -105,7 +106,7 @@ const FORMS = {
       if (version === undefined) throw new FieldError("name", `There is an agent ${name} already. Choose another name, or edit that one.`);
       return (await mergeConflict(form)) ? FORMS.edit(form, new FormData(form)) : false;
     }
-    if (saved.secret) await showSecret(saved.secret);
+    if (saved.secret) await showOnce({ "": saved.secret }, SECRET);
     toastLater(saved.warnings?.length ? saved.warnings.join(" ") : "Saved");
     return finish(`goto:${url}/${encodeURIComponent(name)}`);
   },
@@ -179,16 +180,4 @@ function showErrors(item, error) {
     shown = true;
   }
   return shown;
-}
-
-// A secret that is shown once.
-function showSecret(secret) {
-  const text = element("pre", { textContent: secret, tabIndex: 0 });
-  const copy = element("button", { type: "button", className: "button quiet small", textContent: "Copy", "data-copy": "" });
-  const done = element("button", { type: "submit", value: "ok", className: "button primary", textContent: "I have saved it" });
-  return openDialog(
-    [element("p", { textContent: "The secret is shown only once. Save it where the receiver finds it." }), element("div", { className: "code" }, text, copy)],
-    [done],
-    { label: "New secret" },
-  );
 }

@@ -2,7 +2,7 @@
 
 import { path } from "./addresses.js";
 import { post, request } from "./api.js";
-import { element, openDialog, toast } from "./dialogs.js";
+import { element, field, openDialog, openProgress, toast } from "./dialogs.js";
 
 // How many jobs one request changes: the progress is shown between two.
 const PART = 100;
@@ -62,8 +62,8 @@ async function ask(action, found) {
   const until = element("input", { id: "bulk-until", placeholder: "in 2h", autocomplete: "off" });
   if (action === "pause") {
     parts.push(
-      field(note, "Note", "Why, shown with the jobs."),
-      field(until, "Resume automatically (optional)", "A time such as in 2h, or 2027-03-01T09:00."),
+      field("Note", note, "Why, shown with the jobs."),
+      field("Resume automatically (optional)", until, "A time such as in 2h, or 2027-03-01T09:00."),
     );
   }
   if (action === "delete" && found.count > TYPED) {
@@ -71,20 +71,11 @@ async function ask(action, found) {
     const typed = element("input", { id: "bulk-typed", autocomplete: "off", spellcheck: false });
     submit.disabled = true;
     typed.addEventListener("input", () => (submit.disabled = typed.value.trim() !== wanted));
-    parts.push(field(typed, `Type "${wanted}" to confirm`));
+    parts.push(field(`Type "${wanted}" to confirm`, typed));
   }
   if ((await openDialog(parts, [submit], { label: `${verb} ${jobs(found.count)}` })) !== "ok") return null;
   const given = { note: note.value.trim(), until: until.value.trim() };
   return Object.fromEntries(Object.entries(given).filter(([, value]) => value));
-}
-
-function field(input, label, hint = "") {
-  const made = element("div", { className: "field" }, element("label", { htmlFor: input.id, textContent: label }), input);
-  if (hint) {
-    made.append(element("p", { className: "hint", id: `${input.id}-hint`, textContent: hint }));
-    input.setAttribute("aria-describedby", `${input.id}-hint`);
-  }
-  return made;
 }
 
 function nameList(all) {
@@ -96,24 +87,12 @@ function nameList(all) {
 // --- the work ---
 
 async function carryOut(action, ids, fields) {
-  const bar = element("progress", { max: ids.length, value: 0, ariaLabel: "Progress" });
-  const text = element("p", { textContent: `0 of ${number(ids.length)}` });
-  const stop = element("button", { type: "button", className: "button", textContent: "Stop after this part" });
-  const dialog = element("dialog", { ariaLabel: `${WORDS[action].verb} ${jobs(ids.length)}` }, text, bar, element("div", { className: "actions" }, stop));
-  let stopped = false;
-  stop.addEventListener("click", () => (stopped = true));
-  dialog.addEventListener("cancel", (event) => {
-    event.preventDefault();
-    stopped = true;
-  });
-  if (ids.length > PART) {
-    document.body.append(dialog);
-    dialog.showModal();
-  }
+  const label = `${WORDS[action].verb} ${jobs(ids.length)}`;
+  const progress = ids.length > PART ? openProgress(label, ids.length, "Stop after this part") : null;
   const done = { jobs: [], runs: [], errors: [], left: 0 };
   for (let start = 0; start < ids.length; start += PART) {
     const part = ids.slice(start, start + PART);
-    if (stopped) {
+    if (progress?.stopped) {
       done.left = ids.length - start;
       break;
     }
@@ -127,13 +106,9 @@ async function carryOut(action, ids, fields) {
       done.left = ids.length - start;
       break;
     }
-    bar.value = Math.min(ids.length, start + PART);
-    text.textContent = `${number(bar.value)} of ${number(ids.length)}`;
+    progress?.show(start + part.length);
   }
-  if (dialog.isConnected) {
-    dialog.close();
-    dialog.remove();
-  }
+  progress?.close();
   return done;
 }
 

@@ -1,7 +1,7 @@
 // Select dead letters, by group or one by one, and replay or discard them in steps.
 
 import { request } from "./api.js";
-import { confirmDialog, element, toast, toastLater } from "./dialogs.js";
+import { confirmDialog, openProgress, toast, toastLater } from "./dialogs.js";
 
 const STEP = 200;
 
@@ -76,21 +76,13 @@ async function perform(api, verb, chosen) {
     : `Discard ${many.toLowerCase()}? They stay failed and cannot be replayed.`;
   if (!(await confirmDialog(question, { danger: verb === "discard", confirm: verb === "replay" ? "Replay" : "Discard" }))) return;
 
-  const bar = element("progress", { max: Math.max(1, total), value: 0, ariaLabel: "Progress" });
-  const text = element("p", { textContent: "…" });
-  const stop = element("button", { type: "button", className: "button", textContent: "Stop" });
-  const dialog = element("dialog", { ariaLabel: "Progress" }, text, bar, element("div", { className: "actions" }, stop));
-  let stopped = false;
-  stop.addEventListener("click", () => { stopped = true; });
-  dialog.addEventListener("cancel", (event) => { event.preventDefault(); stopped = true; });
-  document.body.append(dialog);
-  dialog.showModal();
+  const progress = openProgress("Progress", total, "Stop");
   const result = { done: 0, left: 0, errors: [] };
   try {
     for (const body of selections) {
       let cursor = null;
       do {
-        if (stopped) break;
+        if (progress.stopped) break;
         const reply = await request("POST", `${api}/${verb}`, cursor ? { ...body, cursor } : body).catch((error) => {
           result.errors.push(error.message);
           return null;
@@ -100,18 +92,16 @@ async function perform(api, verb, chosen) {
         result.done += ids.length;
         result.left += (reply.selected ?? body.ids.length) - ids.length;
         cursor = reply.cursor ?? null;
-        bar.value = result.done + result.left;
-        text.textContent = `${result.done.toLocaleString("en-US")} of ${total.toLocaleString("en-US")}`;
+        progress.show(result.done + result.left);
       } while (cursor);
     }
   } finally {
-    dialog.close();
-    dialog.remove();
+    progress.close();
   }
   const word = verb === "replay" ? "replayed" : "discarded";
   const told = [`${result.done.toLocaleString("en-US")} ${word}.`];
   if (result.left) told.push(`${result.left.toLocaleString("en-US")} not: ${verb === "replay" ? "handled before, or without budget" : "handled before"}.`);
-  if (stopped) told.push("Stopped before the end.");
+  if (progress.stopped) told.push("Stopped before the end.");
   told.push(...new Set(result.errors));
   if (result.errors.length && !result.done) {
     toast(told.join(" "), { kind: "error" });

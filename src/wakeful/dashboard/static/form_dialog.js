@@ -2,7 +2,7 @@
 
 import { finish } from "./actions.js";
 import { request } from "./api.js";
-import { element, focusAgain, openDialog, toastLater } from "./dialogs.js";
+import { element, field, focusAgain, showOnce, toastLater } from "./dialogs.js";
 import { forgetDraft, restoreDraft } from "./drafts.js";
 import { write } from "./form_fields.js";
 
@@ -17,13 +17,13 @@ let count = 0;
 
 function ask(button) {
   const { method, path, done, title, submit, intro, show, body = "{}" } = button.dataset;
-  const fields = JSON.parse(button.dataset.form).map((field) => ({ ...field, control: control(field) }));
+  const fields = JSON.parse(button.dataset.form).map((each) => ({ ...each, control: control(each) }));
   const problem = element("p", { className: "error", role: "alert" });
   const send = element("button", { type: "submit", className: `button ${button.classList.contains("danger") ? "danger" : "primary"}`, textContent: submit });
   const cancel = element("button", { type: "button", className: "button", textContent: "Cancel", onclick: () => dialog.close() });
   const form = element("form", { noValidate: false }, element("h2", { textContent: title }));
   if (intro) form.append(element("p", { className: "muted", textContent: intro }));
-  form.append(...fields.map(row), problem, element("div", { className: "actions" }, cancel, send));
+  form.append(...fields.map(({ label, control, hint }) => field(label, control, hint)), problem, element("div", { className: "actions" }, cancel, send));
   const dialog = element("dialog", { className: "form-dialog", ariaLabel: title }, form);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
@@ -36,7 +36,10 @@ function ask(button) {
       const result = await request(method, path, undefined, { raw });
       forgetDraft(form);
       dialog.close();
-      if (show) await showOnce(result, show.split(","));
+      if (show && result[show]) {
+        await showOnce({ [show]: result[show] }, { title: "Shown only once", about: "Copy it now. It cannot be read again.", close: "Close" });
+        toastLater("Done");
+      }
       finish(done, result);
     } catch (error) {
       problem.textContent = error.message;
@@ -54,26 +57,17 @@ function ask(button) {
   dialog.showModal();
 }
 
-function control(field) {
+function control(given) {
   const id = `form-${++count}`;
-  const common = { id, name: field.name, required: Boolean(field.required), value: field.value ?? "" };
-  if (field.type === "select") {
-    const select = element("select", { id, name: field.name });
-    select.append(...field.options.map(([value, textContent]) => element("option", { value, textContent, selected: value === field.value })));
+  const common = { id, name: given.name, required: Boolean(given.required), value: given.value ?? "" };
+  if (given.type === "select") {
+    const select = element("select", { id, name: given.name });
+    select.append(...given.options.map(([value, textContent]) => element("option", { value, textContent, selected: value === given.value })));
     return select;
   }
-  if (field.type === "checkbox") return element("input", { id, name: field.name, type: "checkbox", checked: Boolean(field.value) });
-  if (field.type === "textarea" || field.type === "json") return element("textarea", { ...common, rows: field.rows ?? 4, placeholder: field.placeholder ?? "" });
-  return element("input", { ...common, type: field.type ?? "text", placeholder: field.placeholder ?? "", maxLength: field.maxlength ?? 2000, autocomplete: "off" });
-}
-
-function row({ label, hint, control }) {
-  const parts = [element("label", { htmlFor: control.id, textContent: label }), control];
-  if (hint) {
-    control.setAttribute("aria-describedby", `${control.id}-hint`);
-    parts.push(element("p", { className: "hint", id: `${control.id}-hint`, textContent: hint }));
-  }
-  return element("div", { className: "field" }, ...parts);
+  if (given.type === "checkbox") return element("input", { id, name: given.name, type: "checkbox", checked: Boolean(given.value) });
+  if (given.type === "textarea" || given.type === "json") return element("textarea", { ...common, rows: given.rows ?? 4, placeholder: given.placeholder ?? "" });
+  return element("input", { ...common, type: given.type ?? "text", placeholder: given.placeholder ?? "", maxLength: given.maxlength ?? 2000, autocomplete: "off" });
 }
 
 // The values as JSON texts. JSON is sent as it was written: JavaScript changes large numbers.
@@ -93,17 +87,4 @@ function values(fields) {
     else given.set(name, JSON.stringify(control.value));
   }
   return given;
-}
-
-// Show values that the server returns only once; the page goes on when the dialog is closed.
-async function showOnce(result, names) {
-  const parts = [element("h2", { textContent: "Shown only once" }), element("p", { textContent: "Copy it now. It cannot be read again." })];
-  for (const name of names) {
-    if (!result[name]) continue;
-    const text = element("pre", { textContent: result[name], tabIndex: 0 });
-    const copy = element("button", { type: "button", className: "button quiet small", textContent: "Copy", "data-copy": "" });
-    parts.push(element("p", { className: "label", textContent: name }), element("div", { className: "code" }, text, copy));
-  }
-  await openDialog(parts, [], { label: "Shown only once", cancel: "Close" });
-  toastLater("Done");
 }

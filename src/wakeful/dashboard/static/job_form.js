@@ -2,7 +2,7 @@
 
 import { page, path } from "./addresses.js";
 import { get, request } from "./api.js";
-import { element, openDialog, toast, toastLater } from "./dialogs.js";
+import { element, showOnce, toast, toastLater } from "./dialogs.js";
 import { mergeConflict } from "./conflict.js";
 import { forgetDraft } from "./drafts.js";
 import { FieldError, fieldsOf, placeErrors, read, reveal, showError, write } from "./form_fields.js";
@@ -11,6 +11,7 @@ import { startTabs } from "./tabs.js";
 import { testResult } from "./target_test.js";
 
 const TIMING = ["schedule", "tz", "startAt", "endAt", "exclude", "dstGap", "dstOverlap", "after", "jitter"];
+const SECRET = { title: "The secret of the webhook", about: "It signs the requests of this job. Copy it now: it is not shown again.", close: "I have copied it" };
 const TESTED = ["name", "target", "payload", "message", "timeout", "lane"];
 
 export default function jobForm(form) {
@@ -216,7 +217,7 @@ export default function jobForm(form) {
     const target = page("agents", result.agentId, "jobs", result.name);
     if (result.warnings?.length) toastLater(`Saved. Warning: ${result.warnings.join(" ")}`);
     else toastLater(job ? "Saved" : "Created");
-    if (result.secret) await showSecret(result.secret);
+    if (result.secret) await showOnce({ "": result.secret }, SECRET);
     location.assign(target);
   }
 
@@ -260,14 +261,6 @@ function asRendered(form) {
   const made = form.cloneNode(true);
   made.reset();
   return made;
-}
-
-// Show the secret of a new webhook. It is not shown again.
-function showSecret(secret) {
-  const code = element("div", { className: "code" }, element("pre", { tabIndex: 0, textContent: secret }));
-  code.append(element("button", { type: "button", className: "button quiet small", textContent: "Copy", "data-copy": "" }));
-  const parts = [element("h2", { textContent: "The secret of the webhook" }), element("p", { textContent: "It signs the requests of this job. Copy it now: it is not shown again." }), code];
-  return openDialog(parts, [element("button", { className: "button primary", value: "ok", textContent: "I have copied it" })], { label: "The secret of the webhook" });
 }
 
 // Offer values in a list when a control gets the focus for the first time.

@@ -2,23 +2,13 @@
 
 import { path } from "./addresses.js";
 import { request } from "./api.js";
-import { element, toastLater } from "./dialogs.js";
+import { element, field, toastLater } from "./dialogs.js";
 
 export default function quotas(root) {
   root.addEventListener("click", (event) => {
     const button = event.target.closest("[data-set-limit]");
     if (button) ask(button);
   });
-}
-
-function field(id, label, control, hint) {
-  control.id = id;
-  const parts = [element("label", { htmlFor: id, textContent: label }), control];
-  if (hint) {
-    control.setAttribute("aria-describedby", `${id}-hint`);
-    parts.push(element("p", { id: `${id}-hint`, className: "hint", textContent: hint }));
-  }
-  return element("div", { className: "field" }, ...parts);
 }
 
 // The limit that the page shows, if it is set.
@@ -30,10 +20,10 @@ function shown({ agent, bucket }) {
 function ask(button) {
   const { agent = "", bucket = "", limit = "" } = button.dataset;
   const buckets = JSON.parse(document.querySelector("[data-buckets]").dataset.buckets);
-  const owner = element("input", { value: agent, maxLength: 64, autocomplete: "off" });
-  const which = element("select", {});
+  const owner = element("input", { id: "quota-agent", value: agent, maxLength: 64, autocomplete: "off" });
+  const which = element("select", { id: "quota-bucket" });
   which.append(...buckets.map(([value, textContent]) => element("option", { value, textContent, selected: value === bucket })));
-  const most = element("input", { type: "number", min: 0, max: 2147483647, value: limit });
+  const most = element("input", { id: "quota-limit", type: "number", min: 0, max: 2147483647, value: limit });
   const problem = element("p", { className: "error", role: "alert" });
   const send = element("button", { type: "submit", className: "button primary", textContent: "Save" });
   const cancel = element("button", { type: "button", className: "button", textContent: "Cancel", onclick: () => dialog.close() });
@@ -41,9 +31,9 @@ function ask(button) {
     "form",
     {},
     element("h2", { textContent: "Set a limit" }),
-    field("quota-agent", "Agent", owner, "Empty: the whole workspace."),
-    field("quota-bucket", "Bucket", which),
-    field("quota-limit", "Limit", most, "Empty: the default of the installation."),
+    field("Agent", owner, "Empty: the whole workspace."),
+    field("Bucket", which),
+    field("Limit", most, "Empty: the default of the installation."),
     problem,
     element("div", { className: "actions" }, cancel, send),
   );
