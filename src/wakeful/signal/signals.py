@@ -12,6 +12,7 @@ import binascii
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final
@@ -46,6 +47,7 @@ class NotJson(InvalidArgument):
     """A text is not JSON."""
 
 
+@dataclass(slots=True, init=False, eq=False, repr=False)
 class Signal:
     """A CloudEvent: an immutable value with a type and data.
 
@@ -60,19 +62,6 @@ class Signal:
     >>> Signal("report.generate").generated_id
     True
     """
-
-    __slots__ = (
-        "data",
-        "datacontenttype",
-        "dataschema",
-        "extensions",
-        "generated_id",
-        "id",
-        "source",
-        "subject",
-        "time",
-        "type",
-    )
 
     type: str
     #: JSON, or bytes; do not change it

@@ -34,14 +34,6 @@ _LONGEST_SHOWN: Final = 24
 #: A shorter key is not searched for in texts of an endpoint: it could be part of ordinary text.
 _SHORTEST_SECRET: Final = 8
 _AZURE: Final = (".azure.com", ".azure.us", ".azure.cn")
-#: Reasons of failed attempts.
-CONTEXT_LENGTH: Final = "context_length"
-EMPTY_ANSWER: Final = "empty_answer"
-REFUSED: Final = "refused"
-CONTENT_FILTER: Final = "content_filter"
-ANSWER_LENGTH: Final = "answer_length"
-TOO_MANY_STEPS: Final = "max_steps"
-CHAT_KEY: Final = "chat_key"
 
 #: Statuses that a retry may change, besides 5xx.
 _RETRIED: Final = frozenset({408, 409, 421, 423, 425, 429})
@@ -206,7 +198,7 @@ def read_failure(error: EndpointError, *, key: str | None, retry_after_ms: int |
                 "use a model with a larger window"
             ),
             permanent=True,
-            reason=CONTEXT_LENGTH,
+            reason="context_length",
             response_code=status,
         )
     if status is None:
@@ -305,7 +297,7 @@ class ChatEndpoint:
                     f"the request is larger than {MAX_REQUEST // 1024} KB, with what the model has answered "
                     "in this turn",
                     permanent=True,
-                    reason=CONTEXT_LENGTH,
+                    reason="context_length",
                 )
             response = await self._client.request("POST", url, sent, data, MAX_RESPONSE, on_sent)
         except (HttpError, OSError) as error:

@@ -19,12 +19,6 @@ from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.launch.address_guard import AddressGuard
 from wakeful.launch.budgets import BudgetGate
 from wakeful.launch.chat.endpoint import (
-    ANSWER_LENGTH,
-    CHAT_KEY,
-    CONTENT_FILTER,
-    EMPTY_ANSWER,
-    REFUSED,
-    TOO_MANY_STEPS,
     ChatEndpoint,
     ChatKeys,
     choose_dialect,
@@ -125,7 +119,7 @@ class ChatLauncher:
         try:
             headers = self._keys.headers(target.key, target.url)
         except InvalidArgument as error:
-            return Failed(truncate(error.message), reason=CHAT_KEY)
+            return Failed(truncate(error.message), reason="chat_key")
         model = self._models.get(target.model) or self._models.get("*") or ChatModel()
         spending = Spending(model, target.context_window or model.context_window or DEFAULT_WINDOW)
         limit_ms = run.timeout_ms or self.default_timeout_ms
@@ -312,21 +306,21 @@ def _outcome(answer: Answer, target: ChatTarget, *, acted: bool) -> Succeeded | 
     text = answer.text.strip()
     refused = partial(Failed, permanent=True, response_code=200)
     if answer.refusal is not None and not text:
-        return refused(truncate(f"the model refused: {answer.refusal}"), reason=REFUSED)
+        return refused(truncate(f"the model refused: {answer.refusal}"), reason="refused")
     if answer.finish == "content_filter":
         why = "the endpoint removed the answer (content_filter); change the message"
-        return refused(why, reason=CONTENT_FILTER)
+        return refused(why, reason="content_filter")
     if answer.finish == "length":
         if not text:
             what = "raise maxTokens" if target.max_tokens else "set a larger maxTokens"
             why = f"the answer reached its limit of tokens before it had any text; {what}"
-            return refused(why, reason=ANSWER_LENGTH)
+            return refused(why, reason="answer_length")
         return Succeeded(truncate(text, MAX_OUTPUT - len(_CUT_OFF)) + _CUT_OFF, response_code=200)
     if text:
         return Succeeded(truncate(text), response_code=200)
     if answer.calls:
         why = f"the model still called tools after {target.max_steps} rounds (maxSteps)"
-        return refused(why, reason=TOO_MANY_STEPS)
+        return refused(why, reason="max_steps")
     if acted:  # it did what it was to do, and had nothing to add
         return Succeeded(None, response_code=200)
-    return Failed("the model sent an empty answer", reason=EMPTY_ANSWER, response_code=200)
+    return Failed("the model sent an empty answer", reason="empty_answer", response_code=200)

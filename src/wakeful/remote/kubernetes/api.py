@@ -221,12 +221,17 @@ def _seconds(text: str | None) -> int:
     return min(int(text[:9]), _MAX_DELAY_S) if text and text.isascii() and text.isdigit() else 0
 
 
-def _parse_manifest(content: bytes) -> Manifest:
+def _load_object(content: bytes) -> Manifest | None:
     try:
         found = json.loads(content)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _parse_manifest(content: bytes) -> Manifest:
+    found = _load_object(content)
+    if found is None:
         raise KubernetesError(502, "", f"the response is not JSON: {content[:100].decode(errors='replace')}")
     return found
 
@@ -252,11 +257,7 @@ def _items(found: Manifest) -> list[Manifest]:
 
 
 def _status(content: bytes) -> Manifest:
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {"message": content[:200].decode(errors="replace")}
+    return _load_object(content) or {"message": content[:200].decode(errors="replace")}
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
