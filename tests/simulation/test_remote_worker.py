@@ -82,7 +82,7 @@ class ModelServer:
         task.add_done_callback(self.tasks.discard)
         try:
             async with asyncio.timeout(10 + extra_timeout):
-                return await asyncio.shield(task)
+                return 200, await asyncio.shield(task)
         except TimeoutError:
             raise Unavailable("no response in time") from None
 

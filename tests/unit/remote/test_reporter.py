@@ -90,9 +90,10 @@ async def test_a_report_that_is_never_written_holds_up_no_others():
 async def test_a_report_that_is_nested_too_deeply_holds_up_no_others(monkeypatch: pytest.MonkeyPatch):
     sent: dict[str, str] = {}
 
-    async def request(method: str, path: str, *, body: Any, **_: object) -> Json:
+    async def request(method: str, path: str, *, body: Any, **_: object) -> tuple[int, Json]:
         sent.update({report["id"]: report["status"] for report in body["runs"]})
-        return {"runs": [{"id": each["id"], "state": each["status"], "code": None} for each in body["runs"]]}
+        runs: Json = [{"id": each["id"], "state": each["status"], "code": None} for each in body["runs"]]
+        return 200, {"runs": runs}
 
     client = RestClient("http://127.0.0.1:1", "key")
     monkeypatch.setattr(client._connection, "request", request)
