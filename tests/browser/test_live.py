@@ -125,3 +125,13 @@ async def _record_changes(page: Any) -> Any:
 
 async def _wait_for_jobs(page: Any, number: int) -> None:
     await page.wait_for_function("(number) => window.jobs.size >= number", arg=number)
+
+
+async def test_a_page_of_something_that_another_deletes_says_so(tab: Tab, ask: ApiClient) -> None:
+    tab.expected += ["status of 404"]
+    job = "/agents/writer/jobs/digest"
+    await ask("PUT", job, {"schedule": "0 0 29 2 *", "target": {"kind": "pull"}})
+    await tab.open("agents", "writer", "jobs", "digest")
+    await ask("DELETE", job)
+    await tab.page.locator(".toast.error", has_text="deleted meanwhile").wait_for()
+    assert await tab.page.get_by_role("heading", name="digest", exact=True).count() == 1

@@ -5,6 +5,7 @@
 // ([data-region]) whose data-on matches are fetched again, all together and at most every few seconds.
 
 import { path, workspace } from "./addresses.js";
+import { toast } from "./dialogs.js";
 import { morphChildren, morphKeyed, newKeys } from "./morph.js";
 
 const INTERVAL_MS = 2000;
@@ -28,6 +29,7 @@ const shown = new WeakMap(); // a region: the number of the request whose respon
 const addresses = new WeakMap(); // a region: the address that it shows, if that is not the one that was opened
 const opened = location.pathname + location.search;
 let requests = 0;
+let isGone = false;
 let fetching = false;
 let fetchTimer = 0;
 let fetchAt = 0;
@@ -189,6 +191,7 @@ function refreshAll() {
 }
 
 function mark(id, wait) {
+  if (isGone) return;
   if (!dirty.has(id) || dirty.get(id) > wait) dirty.set(id, wait);
   schedule();
 }
@@ -258,6 +261,8 @@ export async function refreshRegions(regions, { all = false } = {}) {
   const address = location.pathname + location.search;
   const response = await fetch(location.href, { headers, credentials: "same-origin" });
   if (response.status === 401) await sessionEnded();
+  // A region that an older server does not have is no page.
+  if (response.status === 404 && response.headers.get("content-type")?.startsWith("text/html")) showGone();
   if (!response.ok) return;
   const text = await response.text();
   // In a template, because a region may consist of table rows.
@@ -272,6 +277,14 @@ export async function refreshRegions(regions, { all = false } = {}) {
     addresses.set(region, address);
     put(region, part, all || isOther, address);
   }
+}
+
+// What the page is about was deleted: it shows how it was, and asks no more.
+function showGone() {
+  if (isGone) return;
+  isGone = true;
+  dirty.clear();
+  toast("This was deleted meanwhile. The page shows how it was.", { kind: "error", seconds: 3600 });
 }
 
 // A list with data-hold does not move while it is read: its rows change, and a button offers the new ones.
