@@ -56,27 +56,27 @@ async def test_the_top_of_each_day_is_considered_and_the_sums_decide(
     )
     await spend(database, [("a", "other", 0, 1, 77.0)], "other")
     # j1 leads by its second day; on the first, only the two most expensive are considered
-    assert await store.top_jobs("default", None, WEEK, 2, 10) == [
+    assert await store.top_owners("default", None, WEEK, 2, 10, jobs=True) == [
         ("a", "j1"),
         ("a", "j4"),
         ("b", "big"),
         ("a", "j3"),
     ]
-    assert await store.top_jobs("default", None, WEEK, 2, 1) == [("a", "j1")]
-    assert await store.top_jobs("default", "b", WEEK, 2, 10) == [("b", "big")]
-    assert await store.top_agents("default", WEEK, 2, 10) == [("a", "")]
+    assert await store.top_owners("default", None, WEEK, 2, 1, jobs=True) == [("a", "j1")]
+    assert await store.top_owners("default", "b", WEEK, 2, 10, jobs=True) == [("b", "big")]
+    assert await store.top_owners("default", None, WEEK, 2, 10, jobs=False) == [("a", "")]
 
 
 async def test_without_a_cost_tokens_decide(store: Store, database: Database) -> None:
     await spend(database, [("a", "few", 0, 1, 0.0), ("a", "many", 0, 900, 0.0), ("a", "some", 0, 30, 0.0)])
-    assert await store.top_jobs("default", None, WEEK, 2, 10) == [("a", "many"), ("a", "some")]
+    assert await store.top_owners("default", None, WEEK, 2, 10, jobs=True) == [("a", "many"), ("a", "some")]
 
 
 async def test_a_run_that_reports_usage_is_in_the_report(store: Store) -> None:
     job, run = await given_held(store)
     await store.finish("w1", [ended(run, usage='{"tokens":5,"cost":0.25}')], alone)
-    assert await store.top_jobs("default", None, WEEK, 10, 10) == [("default", job.id)]
-    assert await store.top_agents("default", WEEK, 10, 10) == [("default", "")]
+    assert await store.top_owners("default", None, WEEK, 10, 10, jobs=True) == [("default", job.id)]
+    assert await store.top_owners("default", None, WEEK, 10, 10, jobs=False) == [("default", "")]
     (row,) = await store.spending("default", [("default", job.id)], WEEK)
     assert row == SpendingRow("default", job.id, TODAY, 5, 0.25)
 

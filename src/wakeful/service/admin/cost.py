@@ -120,10 +120,10 @@ class CostService:
             await self._accounts.agent(workspace, agent)
         today = utc_day(self._store.clock.now_ms())
         days = read_days(first, last, today)
-        agents: list[tuple[str, str]] = []
+        agents, most = list[tuple[str, str]](), _CANDIDATES * limit
         if only is None:
-            agents = await self._store.top_agents(workspace, days, PER_DAY, _CANDIDATES * limit)
-        jobs = await self._store.top_jobs(workspace, only, days, PER_DAY, _CANDIDATES * limit)
+            agents = await self._store.top_owners(workspace, None, days, PER_DAY, most, jobs=False)
+        jobs = await self._store.top_owners(workspace, only, days, PER_DAY, most, jobs=True)
         whole = (only or "", "")
         spent = by_owner(await self._store.spending(workspace, [whole, *agents, *jobs], days), days)
         budgets = await self._budgets(workspace, only, today)

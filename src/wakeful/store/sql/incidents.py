@@ -229,7 +229,7 @@ async def incident(session: SqlSession, workspace: str, incident_id: str) -> Inc
 
 
 async def by_ids(session: SqlSession, ids: Sequence[str]) -> list[Incident]:
-    """Return those of these incidents that exist."""
+    """Return those of these incidents that exist, in any order."""
     return list(map(_incident, await session.rows(BY_IDS, list(ids)))) if ids else []
 
 
@@ -310,11 +310,7 @@ class SqlIncidents(SqlBase):
     """Incidents of jobs."""
 
     incident = reads(incident)
-
-    async def incidents_by_ids(self, ids: Sequence[str]) -> list[Incident]:
-        """Return those of these incidents that exist, in any order."""
-        return await self._read(by_ids, ids) if ids else []
-
+    incidents_by_ids = reads(by_ids)
     incidents = reads(incidents)
 
     async def acknowledge_incident(

@@ -113,12 +113,17 @@ async def top(
     session: SqlSession,
     workspace: str,
     agent: str | None,
-    jobs: bool,
     days: DayRange,
     per_day: int,
     limit: int,
+    *,
+    jobs: bool,
 ) -> list[tuple[str, str]]:
-    """Return the owners that are the most expensive of a day."""
+    """Return the agents, or the jobs, that are among the `per_day` most expensive of a day, as owners.
+
+    Jobs are those of the workspace, or of one agent. The sums of these days decide which are returned. Owners
+    without a cost are compared by tokens.
+    """
     statement = top_statement(days, jobs=jobs, agent=agent is not None)
     args = [workspace, per_day, limit] if agent is None else [workspace, per_day, limit, agent]
     return [(agent, job) for agent, job in await session.rows(statement, *args)]
@@ -127,7 +132,7 @@ async def top(
 async def spending(
     session: SqlSession, workspace: str, owners: Sequence[tuple[str, str]], days: DayRange
 ) -> list[SpendingRow]:
-    """Return what these owners used on each day."""
+    """Return what these owners (agent, job) used on each day."""
     agents, jobs = [agent for agent, _ in owners], [job for _, job in owners]
     rows = await session.rows(OF_OWNERS, workspace, agents, jobs, *days)
     return [SpendingRow(*row) for row in rows]
@@ -144,7 +149,7 @@ async def job_blocks(session: SqlSession, workspace: str, day: int, limit: int) 
 
 
 async def job_titles(session: SqlSession, job_ids: Sequence[str]) -> list[JobTitle]:
-    """Return the names of these jobs."""
+    """Return the names of these jobs, also of deleted ones, as long as their rows exist."""
     rows = await session.rows(JOB_TITLES, list(job_ids))
     return [JobTitle(job_id, name, bool(deleted), work) for job_id, name, deleted, work in rows]
 
@@ -187,33 +192,11 @@ async def holders(session: SqlSession, workspace: str | None, limit: int) -> lis
 class SqlReports(SqlBase):
     """Reports."""
 
-    async def spending(
-        self, workspace: str, owners: Sequence[tuple[str, str]], days: DayRange
-    ) -> list[SpendingRow]:
-        """Return what these owners (agent, job) used on each day."""
-        return await self._read(spending, workspace, owners, days) if owners else []
-
-    async def top_agents(
-        self, workspace: str, days: DayRange, per_day: int, limit: int
-    ) -> list[tuple[str, str]]:
-        """Return the agents that are among the `per_day` most expensive of a day, as owners.
-
-        The sums of these days decide which are returned. Agents without a cost are compared by tokens.
-        """
-        return await self._read(top, workspace, None, False, days, per_day, limit)
-
-    async def top_jobs(
-        self, workspace: str, agent: str | None, days: DayRange, per_day: int, limit: int
-    ) -> list[tuple[str, str]]:
-        """Return the jobs of the workspace, or of one agent, likewise."""
-        return await self._read(top, workspace, agent, True, days, per_day, limit)
-
+    spending = reads(spending)
+    top_owners = reads(top)
     agent_budgets = reads(agent_budgets)
     job_blocks = reads(job_blocks)
 
-    async def job_titles(self, job_ids: Sequence[str]) -> list[JobTitle]:
-        """Return the names of these jobs, also of deleted ones, as long as their rows exist."""
-        return await self._read(job_titles, job_ids) if job_ids else []
-
+    job_titles = reads(job_titles)
     worker_rows = reads(worker_rows)
     holders = reads(holders)
