@@ -142,7 +142,8 @@ def _run_loop(
 ) -> None:
     asyncio.set_event_loop(loop)
     try:
-        loop.run_forever()
+        with contextlib.suppress(SystemExit, KeyboardInterrupt):  # of a task: its caller gets it
+            loop.run_forever()
         left = asyncio.all_tasks(loop)
         for task in left:
             task.cancel()
@@ -158,7 +159,8 @@ def _run_loop(
 def _stop_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread, pid: int) -> None:
     if pid != os.getpid():  # a fork shares the file descriptors of the loop, and must not use them
         return
-    loop.call_soon_threadsafe(loop.stop)
+    with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+        loop.call_soon_threadsafe(loop.stop)
     if thread is not threading.current_thread():
         thread.join(_JOIN_TIMEOUT)
 

@@ -15,6 +15,7 @@ from wakeful.api.http.events import _parts
 from wakeful.service import event_stream
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.event_stream import Event, Subscription
+from wakeful.store.changelog import ChangeRow
 from wakeful.store.rows import RunView
 
 
@@ -90,7 +91,7 @@ async def test_each_subscription_gets_its_events_once_and_in_order(app: Wakeful)
 async def test_a_long_backlog_of_others_is_passed_over_and_keeps_no_client_waiting(
     app: Wakeful, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(event_stream, "_ROWS_BEHIND", 10)
+    monkeypatch.setattr(event_stream, "_ROWS", 10)
     stream, start = app.services.events, await app.store.last_change()
     theirs = app.jobs.of("default", "theirs")
     await theirs.create("busy", schedule=SELDOM, target={"kind": "pull"})
@@ -116,6 +117,31 @@ async def test_a_long_backlog_of_others_is_passed_over_and_keeps_no_client_waiti
     assert ours.seen == last
     assert asked == [], "runs of others are not read"
     stream.shut_down()
+
+
+async def test_the_reader_pauses_only_when_it_has_read_all(app: Wakeful, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(event_stream, "_ROWS", 5)
+    monkeypatch.setattr(event_stream, "_PAUSE_S", 0.015)
+    go_on, pauses, changes, sleep = asyncio.Event(), 0, app.store.changes, asyncio.sleep
+
+    async def held(after: int, limit: int) -> list[ChangeRow]:
+        await go_on.wait()
+        return await changes(after, limit)
+
+    async def counted(seconds: float) -> None:
+        nonlocal pauses
+        pauses += seconds == 0.015
+        await sleep(seconds)
+
+    monkeypatch.setattr(app.store, "changes", held)
+    ours = await app.services.events.subscribe(LOCAL, "ours")
+    for number in range(60):  # a transaction each
+        await create(app, "ours", f"job-{number}")
+    monkeypatch.setattr(asyncio, "sleep", counted)
+    go_on.set()
+    await read(ours, 60)
+    assert pauses < 6, "or it falls behind for ever if there are many transactions"
+    app.services.events.shut_down()
 
 
 async def test_large_events_are_neither_cached_nor_read_nor_sent_all_at_once(
