@@ -191,7 +191,7 @@ async def test_subscriptions_that_no_process_keeps_any_more_are_deleted(store: S
 
 
 async def test_figures_of_events_are_of_a_workspace_or_of_all(store: Store) -> None:
-    assert await store.event_figures(None) == EventFigures(0, 0, None, {}, None, [])
+    assert await store.event_figures(None) == EventFigures(0, 0, None, {}, None)
     job, source = await _given(store)
     skipped = asked(job, trigger="event", state="skipped", reason="event_ended", due_ms=None, finished_ms=NOW)
     end = Finished(skipped.id, job.id, 0, "failed", NOW, NOW, error="no such event", reason="event_ended")
@@ -202,10 +202,10 @@ async def test_figures_of_events_are_of_a_workspace_or_of_all(store: Store) -> N
     await store.subscribe(row, delivery, lambda _: [])
     figures = await store.event_figures(None)
     assert figures[:2] == (1, 0)
-    assert figures[3:] == ({"failed": 1}, NOW + _LEASE, [("default", "triage", "no such event")])
+    assert figures[3:] == ({"failed": 1}, NOW + _LEASE)
     assert figures.oldest_ms is not None, "the feeder has not seen that its job was added"
     other = await store.event_figures("other")
-    assert other == EventFigures(0, 0, figures.oldest_ms, {}, None, [])
+    assert other == EventFigures(0, 0, figures.oldest_ms, {}, None)
     run = held(asked(delivery, NOW))
     await store.add_runs([run])
     await store.finish("w1", [ended(run, "failed", reason="http", error="503")], alone)

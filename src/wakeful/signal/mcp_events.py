@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Final, NamedTuple, TypeAlias, cast
 
 from wakeful.errors import InvalidArgument
-from wakeful.values.instants import LATEST_MS
+from wakeful.values.instants import LATEST_MS, iso_utc
 from wakeful.values.json_value import Json, compact, json_from_stored, json_value, quote
 from wakeful.values.stored_text import UNSTORABLE, clean_text, is_storable
 
@@ -196,7 +196,7 @@ def read_event(value: object) -> McpEvent:
 
 
 class Grant(NamedTuple):
-    """What a server answered to `events/subscribe`."""
+    """An answer to `events/subscribe`."""
 
     id: str
     #: when it must be renewed; None: it does not expire
@@ -204,6 +204,12 @@ class Grant(NamedTuple):
     cursor: str | None
     #: whether events after the cursor of the request are lost
     truncated: bool
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the answer as it is sent."""
+        refresh = None if self.refresh_before_ms is None else iso_utc(self.refresh_before_ms)
+        answer: dict[str, Json] = {"id": self.id, "refreshBefore": refresh}
+        return {**answer, "cursor": self.cursor, "truncated": self.truncated}
 
 
 class PolledEvents(NamedTuple):

@@ -14,11 +14,10 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, RequestParams
 
 from wakeful.api.mcp.server import Context
-from wakeful.errors import NotFound, PermissionDenied, ResourceExhausted, WakefulError
+from wakeful.errors import WakefulError
 from wakeful.launch.event_callback import CallbackRefused
 from wakeful.service.agents.subscriptions import TTL_MS, SubscriptionRequest, Subscriptions
 from wakeful.service.auth.access import Principal
-from wakeful.service.row_codec import instant
 from wakeful.signal.event_catalog import EVENTS
 from wakeful.signal.mcp_events import (
     CALLBACK_ERROR,
@@ -30,10 +29,19 @@ from wakeful.signal.mcp_events import (
     POLL,
     SUBSCRIBE,
     UNSUBSCRIBE,
+    Grant,
+    PolledEvents,
 )
 from wakeful.values.json_value import Json
 
 _CAPABILITIES: Final = ("server/discover", "initialize")
+_CODES: Final = {
+    "not-found": NOT_FOUND,
+    "permission-denied": FORBIDDEN,
+    "resource-exhausted": EXHAUSTED,
+    "invalid-argument": INVALID_PARAMS,
+    "failed-precondition": INVALID_PARAMS,
+}
 
 Answer = dict[str, Json]
 
@@ -54,36 +62,32 @@ def add_events(server: Server[Any], caller_of: Callable[[Context], EventCaller])
     async def list_events(ctx: Context, params: RequestParams) -> Answer:
         return {"events": [event.to_json() for event in EVENTS.values()]}
 
-    async def subscribe(ctx: Context, params: RequestParams) -> Answer:
-        caller, request = caller_of(ctx), _request(ctx)
-        found = await caller.subscriptions.subscribe(
-            caller.principal, caller.workspace, caller.agent, request
-        )
-        return {
-            "id": found.row.id,
-            "refreshBefore": instant(found.row.expires_ms),
-            "cursor": found.cursor,
-            "truncated": found.truncated,
-        }
-
-    async def unsubscribe(ctx: Context, params: RequestParams) -> Answer:
-        caller, request = caller_of(ctx), _request(ctx)
-        await caller.subscriptions.unsubscribe(caller.principal, caller.workspace, caller.agent, request)
-        return {}
-
-    async def poll(ctx: Context, params: RequestParams) -> Answer:
-        caller, request = caller_of(ctx), _request(ctx)
-        found = await caller.subscriptions.poll(caller.principal, caller.workspace, caller.agent, request)
-        return found.to_json()
-
-    for method, handler in (
-        (LIST, list_events),
-        (SUBSCRIBE, subscribe),
-        (UNSUBSCRIBE, unsubscribe),
-        (POLL, poll),
-    ):
-        server.add_request_handler(method, RequestParams, _with_errors(handler))
+    server.add_request_handler(LIST, RequestParams, list_events)
+    for method in (SUBSCRIBE, UNSUBSCRIBE, POLL):
+        server.add_request_handler(method, RequestParams, _handler(method, caller_of))
     server.middleware.append(_advertise)
+
+
+def _handler(
+    method: str, caller_of: Callable[[Context], EventCaller]
+) -> Callable[[Context, RequestParams], Awaitable[Answer]]:
+    """Return the handler of a method. It raises the errors of the protocol."""
+
+    async def handle(ctx: Context, params: RequestParams) -> Answer:
+        caller = caller_of(ctx)
+        events = caller.subscriptions
+        methods: dict[str, Callable[..., Awaitable[Grant | PolledEvents | None]]]
+        methods = {SUBSCRIBE: events.subscribe, UNSUBSCRIBE: events.unsubscribe, POLL: events.poll}
+        try:
+            found = await methods[method](caller.principal, caller.workspace, caller.agent, _request(ctx))
+        except CallbackRefused as error:
+            raise MCPError(CALLBACK_ERROR, error.message, {"reason": error.reason}) from error
+        except WakefulError as error:
+            code = _CODES.get(error.code, INTERNAL_ERROR)
+            raise MCPError(code, error.message, {"code": error.code}) from error
+        return {} if found is None else found.to_json()
+
+    return handle
 
 
 async def _advertise(ctx: Context, call_next: CallNext) -> Any:
@@ -106,29 +110,3 @@ def _request(ctx: Context) -> SubscriptionRequest:
         params.get("maxAgeMs"),
         params.get("maxEvents"),
     )
-
-
-def _with_errors(
-    handler: Callable[[Context, RequestParams], Awaitable[Answer]],
-) -> Callable[[Context, RequestParams], Awaitable[Answer]]:
-    """Return a handler that raises the errors of the protocol."""
-
-    async def call(ctx: Context, params: RequestParams) -> Answer:
-        try:
-            return await handler(ctx, params)
-        except CallbackRefused as error:
-            raise MCPError(CALLBACK_ERROR, error.message, {"reason": error.reason}) from error
-        except WakefulError as error:
-            raise MCPError(_code(error), error.message, {"code": error.code}) from error
-
-    return call
-
-
-def _code(error: WakefulError) -> int:
-    if isinstance(error, NotFound):
-        return NOT_FOUND
-    if isinstance(error, PermissionDenied):
-        return FORBIDDEN
-    if isinstance(error, ResourceExhausted):
-        return EXHAUSTED
-    return INVALID_PARAMS if error.code in ("invalid-argument", "failed-precondition") else INTERNAL_ERROR

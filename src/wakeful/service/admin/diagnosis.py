@@ -334,20 +334,14 @@ def check_events(figures: EventFigures, now_ms: int) -> Check:
             f"events wait for {spell_duration(_round(late_ms))}: no replica feeds or polls them",
             "look for errors of the loops `event_feeder` and `event-subscriber` in the log",
         )
-    if figures.failed:
-        errors = listed([f"{agent}/{job} ({error})" for agent, job, error in figures.failed])
+    failed = figures.sources.get("failed", 0)
+    if failed or figures.failing:
         return Check(
             "events",
             "warning",
-            f"{plural(figures.sources['failed'], 'job')} of {number} get no events: {errors}",
-            "correct `on` of the job, or the address or the key of the server (WAKEFUL_EVENT_SERVER_…)",
-        )
-    if figures.failing:
-        return Check(
-            "events",
-            "warning",
-            f"the callbacks of {figures.failing} of {plural(figures.subscriptions, 'subscription')} fail",
-            "look at them with `wakeful subscriptions list`; `wakeful subscriptions end ID` ends one",
+            f"{failed} of {plural(number, 'job')} get no events of their servers, and the callbacks of "
+            f"{figures.failing} of {plural(figures.subscriptions, 'subscription')} fail",
+            "look at the errors with `wakeful incidents`",
         )
     served = plural(figures.subscriptions, "subscription")
     return Check("events", "ok", f"{served} of assistants, {number} of jobs")

@@ -7,7 +7,6 @@ ended, refused by its callback, or expires; it never outlives the key that made 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -32,7 +31,7 @@ from wakeful.service.auth.access import Action, Principal, check_person
 from wakeful.service.auth.accounts import Accounts, JobContext
 from wakeful.service.auth.agent_policy import AgentTargetPolicy
 from wakeful.signal.event_catalog import TICK, EventDefinition, check_arguments, find_event, passes
-from wakeful.signal.mcp_events import EXHAUSTED, FORBIDDEN, PolledEvents, subscription_id
+from wakeful.signal.mcp_events import EXHAUSTED, FORBIDDEN, Grant, PolledEvents, subscription_id
 from wakeful.store.audit import AuditEntry
 from wakeful.store.internal_jobs import WORKSPACE_AGENT
 from wakeful.store.port import Store
@@ -54,9 +53,9 @@ _MOST_POLLED: Final = 500
 _ROWS: Final = 50
 _PAGES: Final = 10
 _NEXT_POLL_MS: Final = 5_000
-#: How many changes before now a new subscription with a cursor looks at, and how many events it gets of them.
-_MOST_CHANGES: Final = 10_000
+#: How many stored events a new subscription gets, and how many pages it reads for them.
 _MOST_REPLAYED: Final = 1_000
+_REPLAYED_PAGES: Final = 200
 _TRIES: Final = 5
 #: What the callback is told at the end of a subscription: not if the client ended it, or let it expire.
 _TOLD: Final = {
@@ -79,16 +78,6 @@ class SubscriptionRequest(NamedTuple):
     cursor: object = None
     max_age_ms: object = None
     max_events: object = None
-
-
-class Subscribed(NamedTuple):
-    """A subscription that was made or refreshed."""
-
-    row: SubscriptionRow
-    #: a client that stores it loses nothing
-    cursor: str
-    #: whether events after the cursor of the request are lost
-    truncated: bool
 
 
 class _Stored(NamedTuple):
@@ -126,7 +115,7 @@ class Subscriptions:
 
     async def subscribe(
         self, principal: Principal, workspace: str, agent: str | None, request: SubscriptionRequest
-    ) -> Subscribed:
+    ) -> Grant:
         """Subscribe to an event, or refresh the same subscription. Its callback is verified first.
 
         A new one gets the events after the cursor that are still stored.
@@ -155,12 +144,16 @@ class Subscriptions:
             job = subscription_job(context, identity, event, arguments, now_ms, principal, first)
             return job, first, truncated
 
-        async def write(context: JobContext) -> Subscribed:
+        async def write(context: JobContext) -> Grant:
             job, first, truncated = prepare(context)  # the agent may have changed meanwhile
             now_ms, backlog = job.created_ms, None
             old = await self._store.subscription(identity)
             if event.name != TICK and request.cursor is not None and (old is None or not old.is_active):
-                backlog = await self._read_stored(workspace, event, filters, request)
+                limits = _MOST_REPLAYED, _REPLAYED_PAGES
+                backlog = await self._read_stored(workspace, event, filters, request, *limits)
+                if backlog.more:  # what is left is not sent
+                    last = await self._store.last_change()
+                    backlog = backlog._replace(position=last, truncated=True)
             row = SubscriptionRow(
                 identity, workspace, agent, principal.actor, event.name, compact(filters, sort=True), url,
                 job.id, backlog.position if backlog else 0, now_ms, now_ms,
@@ -176,13 +169,13 @@ class Subscriptions:
             written = await self._store.subscribe(
                 row, job_to_row(job, sealed), entries, self._allowance, context.inherited, runs
             )
-            cursor = str(first)
+            cursor = str(first)  # a client that stores it loses nothing
             if event.name != TICK:
                 truncated = backlog.truncated if backlog else request.cursor is not None
                 cursor = str(backlog.facts[0].seq - 1 if backlog and backlog.facts else written.position)
             if written.job_id != job.id:  # it goes on where it is
-                return Subscribed(written, str(request.cursor or cursor), False)
-            return Subscribed(written, cursor, truncated)
+                cursor, truncated = str(request.cursor or cursor), False
+            return Grant(written.id, written.expires_ms, cursor, truncated)
 
         prepare(await self._accounts.context(workspace, agent))
         assert self._launcher is not None
@@ -200,32 +193,29 @@ class Subscriptions:
         event: EventDefinition,
         filters: Mapping[str, Json],
         request: SubscriptionRequest,
-        most: int | None = None,
+        most: int,
+        pages: int,
     ) -> _Stored:
-        """Return the stored events after a cursor: the first `most`, or the newest with their end."""
+        """Return up to `most` stored events after the cursor of a request, which is a position."""
         after = last = await self._store.last_change()
         if request.cursor is not None:
             after = read_cursor(request.cursor)
         if after > last:  # of another database
             return _Stored((), last, True)
-        is_poll, truncated = most is not None, most is None and after < last - _MOST_CHANGES
-        after = max(after, last - _MOST_CHANGES) if truncated else after
-        oldest_ms, most, pages = self._oldest_ms(request), most or _MOST_REPLAYED, 0
-        found: deque[Fact] = deque(maxlen=None if is_poll else most)
-        while after < last and not (is_poll and (pages >= _PAGES or len(found) >= most)):
+        oldest_ms, truncated = self._oldest_ms(request), False
+        found: list[Fact] = []
+        while after < last and pages and len(found) < most:
             rows = await self._store.changes(after, _ROWS, finished_only=True)
             if not rows:
                 break
-            truncated, pages = truncated or rows[0].first > after + 1, pages + 1
+            truncated, pages = truncated or rows[0].first > after + 1, pages - 1
             rows = [*first_rows(rows, (event.name,))]
             for fact in await read_facts(self._store, rows, after, (event.name,)):
-                if is_poll and len(found) >= most and fact.seq > after:
+                if len(found) >= most and fact.seq > after:
                     return _Stored(found, after, truncated, after < last)
                 if fact.workspace == workspace and passes(filters, fact.data):
-                    is_young = fact.at_ms >= oldest_ms
-                    truncated = truncated or not is_young or (not is_poll and len(found) == most)
-                    found += [fact] if is_young else []
-                    after = fact.seq
+                    truncated, after = truncated or fact.at_ms < oldest_ms, fact.seq
+                    found += [fact] if fact.at_ms >= oldest_ms else []
             after = rows[-1].last
         return _Stored(found, after, truncated, after < last)
 
@@ -279,7 +269,7 @@ class Subscriptions:
             source = compact([at.since_ms, dict(arguments)], sort=True)
             return poll_ticks(source, ticks, at, message, max(oldest_ms, now_ms - KEPT_MS), now_ms, most)
         filters = await self._filters(principal, workspace, scope, event, arguments)
-        found = await self._read_stored(workspace, event, filters, request, most)
+        found = await self._read_stored(workspace, event, filters, request, most, _PAGES)
         events = tuple(fact.to_event() for fact in found.facts)
         return PolledEvents(events, str(found.position), found.truncated, found.more, _NEXT_POLL_MS)
 

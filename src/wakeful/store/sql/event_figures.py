@@ -23,10 +23,6 @@ OLDEST_UNFED: Final = """
 SOURCES: Final = """
     SELECT state, count(*), min(due_at) FROM event_sources
     WHERE $1::text IS NULL OR workspace = $1 GROUP BY state ORDER BY state"""
-#: the table, all of it; the primary key of jobs for each
-FAILED_SOURCES: Final = """
-    SELECT j.agent, j.name, s.error FROM event_sources s JOIN jobs j ON j.id = s.job_id
-    WHERE s.state = 'failed' AND ($1::text IS NULL OR s.workspace = $1) ORDER BY j.agent, j.name LIMIT 3"""
 
 
 class EventFigures(NamedTuple):
@@ -41,8 +37,6 @@ class EventFigures(NamedTuple):
     sources: dict[str, int]
     #: when the first of them had to be renewed or polled
     due_ms: int | None
-    #: some of those that failed: agent, job and error
-    failed: list[tuple[str, str, str | None]]
 
 
 async def event_figures(session: SqlSession, workspace: str | None) -> EventFigures:
@@ -54,5 +48,4 @@ async def event_figures(session: SqlSession, workspace: str | None) -> EventFigu
         await session.value(OLDEST_UNFED),
         {state: number for state, number, _ in rows},
         min((due_ms for _, _, due_ms in rows), default=None),
-        [(agent, job, error) for agent, job, error in await session.rows(FAILED_SOURCES, workspace)],
     )

@@ -16,6 +16,7 @@ from tests.support.receiver import Receiver
 from tests.support.waiting import eventually
 from wakeful import Wakeful
 from wakeful.launch.secrets import format_secret, is_signed
+from wakeful.service.agents import subscriptions
 from wakeful.service.agents.subscriptions import SubscriptionRequest
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.values.clock import SystemClock
@@ -363,7 +364,9 @@ async def test_events_are_polled_after_a_cursor_and_a_gap_is_reported(subscriber
     assert (await poll("99999999"))["truncated"] is True
 
 
-async def test_a_subscription_that_lapsed_gets_what_happened_since_its_cursor(subscriber: Subscriber) -> None:
+async def test_a_subscription_that_lapsed_gets_what_happened_since_its_cursor(
+    subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
+) -> None:
     app, delivery = subscriber.client.app, subscriber.tick()["delivery"]
     request: dict[str, Any] = {"name": "job.changed", "arguments": {}, "delivery": delivery}
     made = await subscriber.result("events/subscribe", **request)
@@ -388,6 +391,11 @@ async def test_a_subscription_that_lapsed_gets_what_happened_since_its_cursor(su
     await subscriber.result("events/unsubscribe", **request)
     assert (await subscriber.result("events/subscribe", **request, cursor="99999999"))["truncated"] is True
     assert len(subscriber.events) == 4
+    await subscriber.result("events/unsubscribe", **request)
+    monkeypatch.setattr(subscriptions, "_MOST_REPLAYED", 2)
+    assert (await subscriber.result("events/subscribe", **request, cursor=cursor))["truncated"] is True
+    await eventually(lambda: len(subscriber.events) == 6)
+    assert [event["data"]["job"] for event in subscriber.events][4:] == ["two", "three"]
 
 
 async def test_ticks_are_polled_and_replayed_with_their_numbers(subscriber: Subscriber) -> None:
@@ -442,10 +450,18 @@ async def test_a_subscription_ends_with_its_time_to_live_and_with_its_key(subscr
 async def test_a_token_of_an_issuer_and_who_names_no_time_subscribe_for_30_days(
     subscriber: Subscriber,
 ) -> None:
-    subscriptions = subscriber.client.app.services.agents.subscriptions
+    service = subscriber.client.app.services.agents.subscriptions
     month, ada, ben = 30 * 86_400_000, Principal("jwt:ada", "admin", "default"), LOCAL
     given = subscriber.tick(arguments={"schedule": "0 9 * * *"})
     request = SubscriptionRequest(given["name"], given["arguments"], given["delivery"])
+
+    async def lasts_ms(who: Principal, request: SubscriptionRequest) -> int | None:
+        made = await service.subscribe(who, "default", None, request)
+        row = await subscriber.client.app.store.subscription(made.id)
+        assert row is not None
+        assert row.expires_ms == made.refresh_before_ms
+        return None if row.expires_ms is None else row.expires_ms - row.refreshed_ms
+
     for who, ttl_ms, wanted in (
         (ada, None, month),
         (ada, 2 * month, month),
@@ -453,10 +469,8 @@ async def test_a_token_of_an_issuer_and_who_names_no_time_subscribe_for_30_days(
         (ben, None, None),
         (ben, 2 * month, 2 * month),
     ):
-        row = (await subscriptions.subscribe(who, "default", None, request._replace(ttl_ms=ttl_ms))).row
-        assert row.expires_ms == (wanted if wanted is None else row.refreshed_ms + wanted)
-    row = (await subscriptions.subscribe(ben, "default", None, request)).row
-    assert row.expires_ms == row.refreshed_ms + month
+        assert await lasts_ms(who, request._replace(ttl_ms=ttl_ms)) == wanted
+    assert await lasts_ms(ben, request) == month
     answer = await subscriber.result("events/subscribe", **given)  # without `ttlMs`
     assert answer["refreshBefore"] is not None
 
