@@ -57,16 +57,14 @@ _AFTER_ERROR_S: Final = 1.0
 _CACHED: Final = 2_000
 _CACHED_BYTES: Final = 32 * MB
 _PAGE: Final = 500
-#: How many events a subscription reads at once that is behind the cache: each has its own copies of them. And
-#: how many rows of the changelog it looks at, to pass over those of other workspaces.
+#: How many events a subscription reads at once that is behind the cache: each has its own copies of them.
 _BEHIND: Final = 50
-_ROWS_BEHIND: Final = 200
 #: About how many bytes an event takes without the texts of its run.
 _SMALL: Final = 1_000
 #: How many subscriptions are woken before other tasks run.
 _AT_ONCE: Final = 50
 #: How many rows of the changelog are read at once, and of how many changes, unless one row has more.
-_ROWS: Final = 20
+_ROWS: Final = 50
 _CHANGES: Final = 1_000
 #: The kinds of changes that become `inbox.item_added`.
 _WAITING: Final = frozenset(WAITING.values())
@@ -275,7 +273,7 @@ class EventStream:
             found = self._cache[start : start + _PAGE]
             listener.seen = seen + len(found)
             return [event for event in found if event is not None]
-        rows = _first_of(await self._store.changes(seen, _ROWS_BEHIND))
+        rows = _first_of(await self._store.changes(seen, _ROWS))
         if not rows or rows[0].first > seen + 1:
             listener.reset(rows[0].first - 1 if rows else self._last)
             return []
@@ -322,7 +320,8 @@ class EventStream:
         while self._listeners:
             self._awake.clear()
             try:
-                rows = _first_of(await self._store.changes(self._last, _ROWS))
+                found = await self._store.changes(self._last, _ROWS)
+                rows = _first_of(found)
                 events = await self._events(rows, self._last)
             except Unavailable as error:
                 log.warning("events.unavailable", error=error.message)
@@ -338,7 +337,8 @@ class EventStream:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(POLL_S):
                         await self._awake.wait()
-            await asyncio.sleep(_PAUSE_S)
+            if len(rows) == len(found) < _ROWS:  # else it is behind
+                await asyncio.sleep(_PAUSE_S)
         self._reader = None
         self._empty_cache()
 
