@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from wakeful.agents.agent import Agent
 from wakeful.agents.class_registry import ClassRegistry, RegisteredClass, read_class
 from wakeful.agents.launcher import AgentLauncher
 from wakeful.agents.memory_delays import MemoryDelays
 from wakeful.agents.schedule_sync import AgentSettings, ScheduleSync
-from wakeful.agents.state import StateObject, StateType
 from wakeful.document import Defaults
 from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import InvalidArgument, WakefulError
@@ -51,7 +50,7 @@ class AgentRuntime:
         self._unwritten: list[RegisteredClass] = []
         self._writing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        services.agents.instances.state_types = _StateTypes(self.classes)
+        services.agents.instances.registry = self.classes
         services.agents.classes.before_read = self._write
         self._store.listen(self._on_topic)
 
@@ -134,25 +133,3 @@ class AgentRuntime:
     def _on_topic(self, topic: str) -> None:
         if topic.startswith(UNLOAD_TOPIC):
             self.launcher.hibernate(topic.removeprefix(UNLOAD_TOPIC))
-
-
-class _StateTypes:
-    """The states of the registered classes, for the service of instances."""
-
-    def __init__(self, classes: ClassRegistry) -> None:
-        self._classes = classes
-
-    def state_type(self, workspace: str, agent: str) -> StateType | None:
-        """Return the type of the state of a class."""
-        registered = self._classes.get(workspace, agent)
-        return registered.state if registered else None
-
-    def version(self, workspace: str, agent: str) -> int:
-        """Return the version of a class."""
-        registered = self._classes.get(workspace, agent)
-        return registered.version if registered else 0
-
-    def redact(self, workspace: str, agent: str, state: StateObject) -> StateObject:
-        """Return what people may see of a state."""
-        registered = self._classes.get(workspace, agent)
-        return cast(StateObject, dict(registered.cls.redact(state))) if registered else state

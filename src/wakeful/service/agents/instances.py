@@ -7,10 +7,11 @@ import builtins
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Literal, Protocol, cast, get_args
+from typing import Final, Literal, cast, get_args
 
+from wakeful.agents.class_registry import ClassRegistry
 from wakeful.agents.schedule_sync import DeclaredSchedules, log_invalid, read_declared
-from wakeful.agents.state import StateObject, StateType, state_from_text, state_to_text
+from wakeful.agents.state import StateObject, state_from_text, state_to_text
 from wakeful.engine.calendar_loader import off_loop
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, WakefulError
 from wakeful.job.job import JobRecord
@@ -55,38 +56,6 @@ _ERASE_S: Final = 10.0
 STATUSES: Final[tuple[InstanceStatus, ...]] = get_args(InstanceStatus)
 
 
-class StateTypes(Protocol):
-    """The states of the classes that are registered in this process."""
-
-    def state_type(self, workspace: str, agent: str) -> StateType | None:
-        """Return the type of the state of a class; None if this process does not have the class."""
-        ...
-
-    def version(self, workspace: str, agent: str) -> int:
-        """Return the version of a class; 0 if this process does not have the class."""
-        ...
-
-    def redact(self, workspace: str, agent: str, state: StateObject) -> StateObject:
-        """Return what pages show of a state, by `Agent.redact`."""
-        ...
-
-
-class NoClasses:
-    """A process without agent classes."""
-
-    def state_type(self, workspace: str, agent: str) -> StateType | None:
-        """Return None: the class is not registered here."""
-        return None
-
-    def version(self, workspace: str, agent: str) -> int:
-        """Return 0: the class is not registered here."""
-        return 0
-
-    def redact(self, workspace: str, agent: str, state: StateObject) -> StateObject:
-        """Return the state as it is."""
-        return state
-
-
 @dataclass(frozen=True, slots=True)
 class StartedInstances:
     """Instances that were started together, and by name why others were not."""
@@ -128,7 +97,7 @@ class InstanceService:
         self._limits = limits
         self._origins = origins
         #: the classes of this process
-        self.state_types: StateTypes = NoClasses()
+        self.registry = ClassRegistry()
 
     # --- changes ---------------------------------------------------------------------------------
 
@@ -183,7 +152,8 @@ class InstanceService:
             await self._classes.get(workspace, agent)
             return StartedInstances([], errors)
         # A newer version may be registered elsewhere: it migrates what the class of this process wrote.
-        version = self.state_types.version(workspace, agent)
+        registered = self.registry.get(workspace, agent)
+        version = registered.version if registered else 0
         call = await self._origins.call(principal, workspace, agent)
         if call is not None:
             call.start(*texts)
@@ -310,7 +280,8 @@ class InstanceService:
         if state is None:
             return details
         try:
-            shown = json_value(self.state_types.redact(row.workspace, row.agent, state), None)
+            registered = self.registry.get(row.workspace, row.agent)
+            shown = json_value(dict(registered.cls.redact(state)) if registered else state, None)
         except Exception:  # the code of the class failed: show nothing rather than too much
             log.exception("instance.redact_failed", workspace=row.workspace, agent=row.agent)
             return replace(details, state=None, state_error="the method redact of the class failed")
@@ -414,24 +385,22 @@ class InstanceService:
             if replace:
                 raise InvalidArgument("state: give the state that replaces the one of the instance")
             return None
-        known = self.state_types.state_type(workspace, agent)
-        if known is None:
+        registered = self.registry.get(workspace, agent)
+        if registered is None:
             raise FailedPrecondition(
                 f"the class of agent '{agent}' is not registered in this process, so the state cannot be "
                 "checked; start the instance in a program that has the class, or without a state"
             )
         try:
-            return state_to_text(known.merge(known.initial(), state))
+            return state_to_text(registered.state.merge(registered.state.initial(), state))
         except InvalidArgument as error:
             raise InvalidArgument(f"state: {error.message}") from error
 
     def _state(self, row: InstanceRow) -> tuple[StateObject | None, str | None]:
         """Return the state, or why it cannot be read."""
         if row.data is None:
-            known = self.state_types.state_type(row.workspace, row.agent)
-            if known is None:
-                return None, None
-            return known.initial(), None
+            registered = self.registry.get(row.workspace, row.agent)
+            return registered.state.initial() if registered else None, None
         try:
             return state_from_text(row.data), None
         except InvalidArgument as error:
