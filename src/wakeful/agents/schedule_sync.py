@@ -14,8 +14,9 @@ import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
+from wakeful.agents.class_registry import RegisteredClass
 from wakeful.agents.schedules import read_schedule
 from wakeful.document import Defaults
 from wakeful.engine.calendar_loader import off_loop
@@ -206,25 +207,6 @@ class AgentSettings(NamedTuple):
     active: bool
 
 
-class ClassKey(Protocol):
-    """A class that is registered in this process."""
-
-    @property
-    def workspace(self) -> str:
-        """Its workspace."""
-        ...
-
-    @property
-    def agent(self) -> str:
-        """Its agent."""
-        ...
-
-    @property
-    def version(self) -> int:
-        """Its version."""
-        ...
-
-
 class _Declared(NamedTuple):
     schedules: DeclaredSchedules
     settings: AgentSettings
@@ -240,7 +222,7 @@ class ScheduleSync(Loop):
         self,
         store: Store,
         clock: Clock,
-        classes: Iterable[ClassKey],
+        classes: Iterable[RegisteredClass],
         settings_of: Callable[[str, str], Awaitable[AgentSettings]],
     ) -> None:
         super().__init__(clock, _MAX_SLEEP_MS)
@@ -271,7 +253,7 @@ class ScheduleSync(Loop):
             self.report_progress()
         return now_ms if more else None
 
-    async def _sync(self, registered: ClassKey, now_ms: int) -> bool:
+    async def _sync(self, registered: RegisteredClass, now_ms: int) -> bool:
         """Change one batch of instances of a class. Returns whether there are more."""
         key = registered.workspace, registered.agent
         agent_class = await self._store.agent_class(*key)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from wakeful.agents.agent import Schedule
+from wakeful.agents.agent import Agent, Schedule, on
+from wakeful.agents.class_registry import RegisteredClass, read_class
 from wakeful.agents.schedule_sync import AgentSettings, ScheduleSync
 from wakeful.document import Defaults
 from wakeful.errors import Unavailable
@@ -24,10 +25,12 @@ LATER = Schedule("0 7 * * *", "add", job_id="daily")
 HOURLY = Schedule("@hourly", "check", job_id="hourly")
 
 
-class Registered(NamedTuple):
-    workspace: str = "default"
-    agent: str = "counter"
-    version: int = 1
+async def _handle(self: Agent, signal: object) -> None: ...
+
+
+def registered(agent: str = "counter", version: int = 1) -> RegisteredClass:
+    fields = {"name": agent, "version": version, "handle": on("*")(_handle)}
+    return read_class(type("Counter", (Agent,), fields))
 
 
 def agent_class(*schedules: Schedule, version: int = 1, agent: str = "counter") -> AgentClass:
@@ -44,11 +47,11 @@ async def store(database: str) -> AsyncIterator[Store]:
     await store.close()
 
 
-def sync(store: Store, *registered: Registered) -> ScheduleSync:
+def sync(store: Store, *classes: RegisteredClass) -> ScheduleSync:
     async def settings(workspace: str, agent: str) -> AgentSettings:
         return AgentSettings(Defaults(), active=True)
 
-    return ScheduleSync(store, store.clock, registered or [Registered()], settings)
+    return ScheduleSync(store, store.clock, classes or [registered()], settings)
 
 
 async def put(store: Store, *schedules: Schedule, version: int = 1, agent: str = "counter") -> None:
@@ -95,11 +98,11 @@ async def test_all_instances_converge_in_batches(store: Store):
 async def test_a_lower_version_never_overwrites_a_higher_one(store: Store):
     await put(store, LATER, version=2)
     await signalled(store, "eu")
-    await step_until_idle(sync(store, Registered(version=2)))
+    await step_until_idle(sync(store, registered(version=2)))
     kept = await jobs(store, "eu")
     await put(store, DAILY, version=1)
     await signalled(store, "us")
-    await step_until_idle(sync(store, Registered(version=1)))
+    await step_until_idle(sync(store, registered(version=1)))
     assert await jobs(store, "eu") == kept
     assert "0 7 * * *" in str((await jobs(store, "us"))[0].timing)
 
@@ -151,7 +154,7 @@ async def test_a_class_whose_settings_cannot_be_read_delays_no_other(store: Stor
             raise Unavailable("no")
         return AgentSettings(Defaults(), active=True)
 
-    await ScheduleSync(store, store.clock, [Registered(agent="other"), Registered()], settings).step()
+    await ScheduleSync(store, store.clock, [registered(agent="other"), registered()], settings).step()
     assert await ids(store, "eu") == ["daily"]
 
 
@@ -186,12 +189,12 @@ async def test_a_newer_version_unblocks_instances_once(store: Store):
     await step_until_idle(sync(store))
     assert await status() == "blocked"
     await put(store, DAILY, version=2)
-    await step_until_idle(sync(store, Registered(version=1)))  # this process has the old class
+    await step_until_idle(sync(store, registered(version=1)))  # this process has the old class
     assert await status() == "blocked"
-    newer = sync(store, Registered(version=2))
+    newer = sync(store, registered(version=2))
     await step_until_idle(newer)
     assert await status() == "active"
     await block()
     await step_until_idle(newer)
-    await step_until_idle(sync(store, Registered(version=2)))
+    await step_until_idle(sync(store, registered(version=2)))
     assert await status() == "blocked"
