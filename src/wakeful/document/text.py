@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypeVar, Union, cast, get_args, get_orig
 from wakeful.document.fields import POLICY, STORED_WORK, TIMING, Field
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import Timing, Work
-from wakeful.job.policy import Policy
+from wakeful.job.policy import DEFAULT_POLICY, Policy
 from wakeful.values.bounded_cache import MB, bounded_cache, text_size
 from wakeful.values.json_value import Json, compact, quote
 from wakeful.values.stored_text import clean_text, read_cleaned_json
@@ -64,6 +64,17 @@ def policy_from_text(text: str) -> Policy:
     True
     """
     return _read_fields(Policy, text, POLICY)
+
+
+def policy_or_default(text: str | None) -> Policy:
+    """Return the policy of a job; the default if there is none, or it cannot be read.
+
+    Whoever runs the job reports a policy that cannot be read.
+    """
+    try:
+        return DEFAULT_POLICY if text is None else policy_from_text(text)
+    except InvalidArgument:
+        return DEFAULT_POLICY
 
 
 def work_to_text(work: Work) -> str:

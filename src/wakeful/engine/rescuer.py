@@ -29,13 +29,13 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 
-from wakeful.document import policy_from_text, work_from_text
+from wakeful.document import policy_or_default, work_from_text
 from wakeful.engine.completer import LoggedConsequences
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.loop import Loop
 from wakeful.engine.worker import Worker
 from wakeful.errors import IncompatibleSchema, InvalidArgument, TooManyFollowUps, WakefulError
-from wakeful.job.policy import DEFAULT_POLICY, Policy
+from wakeful.job.policy import Policy
 from wakeful.job.start_rules import Capabilities
 from wakeful.logs import get_logger
 from wakeful.run.consequences import Consequences
@@ -212,7 +212,7 @@ class Rescuer(Loop):
 
     def _judge(self, run: UnfinishedRun) -> Finished:
         """Return the outcome of a run whose worker, executor or callback is late."""
-        policy = _policy(run)
+        policy = policy_or_default(run.policy)
         if run.awaiting_callback:
             return self._conclude(run, policy, Failed("not completed in time", reason="timeout"))
         again = not run.is_pull and policy.on_lost != "fail" and _broker(run) is not None
@@ -257,7 +257,7 @@ class Rescuer(Loop):
     def _expire(self, run: UnfinishedRun) -> Finished:
         """Return the outcome of a run that no executor claimed."""
         unclaimed = Failed("not claimed in time", permanent=True, reason="expired")
-        return self._conclude(run, _policy(run), unclaimed)
+        return self._conclude(run, policy_or_default(run.policy), unclaimed)
 
     def _conclude(self, run: UnfinishedRun, policy: Policy, verdict: Failed) -> Finished:
         now_ms = self.clock.now_ms()
@@ -287,13 +287,6 @@ class Rescuer(Loop):
             )  # fmt: skip
         self._decided.clear()
         self._consequences.log(log)
-
-
-def _policy(run: UnfinishedRun) -> Policy:
-    """Return the policy of the run's job, or the default: the next attempt reports one that is unreadable."""
-    with contextlib.suppress(InvalidArgument):
-        return policy_from_text(run.policy)
-    return DEFAULT_POLICY
 
 
 def _only_sends(run: UnfinishedRun) -> bool:

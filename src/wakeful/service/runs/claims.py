@@ -14,7 +14,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from wakeful.document import payload_from_text, policy_from_text, work_from_text
+from wakeful.document import payload_from_text, policy_from_text, policy_or_default, work_from_text
 from wakeful.engine.completer import LoggedConsequences, log_outcome
 from wakeful.engine.launcher_registry import LauncherRegistry, build_launch
 from wakeful.errors import (
@@ -25,7 +25,6 @@ from wakeful.errors import (
     Unavailable,
     WakefulError,
 )
-from wakeful.job.policy import DEFAULT_POLICY
 from wakeful.job.start_rules import may_start
 from wakeful.launch.budgets import BudgetGate
 from wakeful.launch.function import error_text
@@ -188,12 +187,9 @@ class Claims:
         return _Workflows(await self._store.workflows(workspace, sorted(wanted)) if wanted else ())
 
     def _finished(self, run: TakenRun, outcome: Outcome, launch: Launch | None = None) -> Finished:
-        policy = DEFAULT_POLICY
-        with contextlib.suppress(InvalidArgument):
-            policy = policy_from_text(run.policy)
         now_ms = self._store.clock.now_ms()
         return conclude(
-            run.id, run.job_id, run.attempt, policy, outcome, now_ms, now_ms,
+            run.id, run.job_id, run.attempt, policy_or_default(run.policy), outcome, now_ms, now_ms,
             failed_attempts=run.failed_attempts,
             checked=None if launch is None or launch.watch is None else launch.watch.checked,
         )  # fmt: skip

@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from itertools import islice, product
 from typing import Final
 
-from wakeful.document import policy_from_text
+from wakeful.document import policy_or_default
 from wakeful.document.guards import MANUAL
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.rescuer import LEASE_MS
-from wakeful.errors import InvalidArgument
 from wakeful.job.policy import DEFAULT_POLICY, Policy
 from wakeful.job.start_rules import Capabilities, Requirement, can_take
 from wakeful.run.verification import MAX_TRIES
@@ -203,10 +202,7 @@ class WaitingReasons:
         if run.job_id is None and run.instance is not None:
             agent_class = await self._store.agent_class(run.workspace, run.agent)
             text = None if agent_class is None else agent_class.policy
-        try:
-            return DEFAULT_POLICY if text is None else policy_from_text(text)
-        except InvalidArgument:
-            return DEFAULT_POLICY
+        return policy_or_default(text)
 
 
 def run_ahead(run: RunView, live: Iterable[RunView]) -> str | None:

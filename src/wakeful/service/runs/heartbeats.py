@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
-from wakeful.document import policy_from_text
-from wakeful.errors import FailedPrecondition, InvalidArgument, TooManyFollowUps
-from wakeful.job.policy import DEFAULT_POLICY, Policy
+from wakeful.document import policy_or_default
+from wakeful.errors import FailedPrecondition, TooManyFollowUps
 from wakeful.run.consequences import consequences
 from wakeful.run.outcome import Finished, conclude, find_timeout
 from wakeful.service.batcher import Batcher, in_rounds
@@ -68,7 +67,7 @@ class Heartbeats:
         errors: dict[str, str] = {}
         ended: dict[str, list[Finished]] = {}
         for run in renewed:
-            policy = _policy(run.policy)
+            policy = policy_or_default(run.policy)
             outcome = find_timeout(run.started_ms, policy, now_ms)
             if outcome is not None and run.id not in waiting:
                 finished = conclude(
@@ -91,11 +90,3 @@ def not_claimed(run: RunView) -> FailedPrecondition:
     if run.verifying:
         return FailedPrecondition(f"run '{run.id}' was reported as done and is being verified; stop")
     return FailedPrecondition(f"run '{run.id}' is {run.state} and not claimed by you; stop working on it")
-
-
-def _policy(text: str) -> Policy:
-    """Return the policy of a job, or the default if it cannot be read."""
-    try:
-        return policy_from_text(text)
-    except InvalidArgument:
-        return DEFAULT_POLICY
