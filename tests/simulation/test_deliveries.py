@@ -82,7 +82,7 @@ class DeliveryWorld(World):
         store: Any = replica.store
         sender: Any = self.messenger
         deliverer = Deliverer(store, store.clock, sender, lambda state: None)
-        deliverer._threads = SlowThread(self.messenger.rng)  # type: ignore[assignment]
+        deliverer._threads._threads = SlowThread(self.messenger.rng)  # type: ignore[assignment]
         return [deliverer]
 
 

@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from wakeful.deliver.channels import ChannelMessage, ChannelSender, SendResult
+from wakeful.deliver.channels import ChannelMessage, ChannelSender
+from wakeful.deliver.sender_threads import MAX_CONCURRENT, MAX_PER_CHANNEL, SenderThreads
 from wakeful.engine.loop import Loop
 from wakeful.engine.tracing import Tracing
-from wakeful.errors import InvalidArgument, ResourceExhausted
+from wakeful.errors import InvalidArgument
 from wakeful.job.policy import Backoff
-from wakeful.launch.user_code import Threads
 from wakeful.logs import get_logger
 from wakeful.run.conversations import suppression_reason
 from wakeful.store.deliveries import DeliveryResult, TakenDelivery
@@ -28,10 +28,6 @@ from wakeful.values.clock import Clock
 from wakeful.values.ids import new_id
 from wakeful.values.instants import iso_utc
 
-#: The most deliveries at once, and those for one channel: Apprise blocks, so each takes a thread. A service
-#: that does not respond holds up no other.
-MAX_CONCURRENT: Final = 32
-MAX_PER_CHANNEL: Final = 8
 #: The most attempts at a delivery, over about two minutes.
 ATTEMPTS: Final = 6
 #: The lease of a delivery: far longer than any service takes.
@@ -65,7 +61,7 @@ class Deliverer(Loop):
         self._store = store
         self._channels = channels
         self._worker = f"deliverer:{new_id(clock.now_ms())[-12:]}"
-        self._threads = Threads(MAX_CONCURRENT)
+        self._threads = SenderThreads()
         #: the last take: it is not cancelled, because its deliveries may be marked as being sent already
         self._taking: asyncio.Task[int] | None = None
         self._sending: set[asyncio.Task[None]] = set()
@@ -171,30 +167,11 @@ class Deliverer(Loop):
         except InvalidArgument as error:
             return self._fail(delivery, error.message)
         message = _message(delivery, text)
-        began = False
-
-        def send() -> SendResult:
-            nonlocal began
-            began = True
-            return self._channels.send(channel, delivery.to, message)
-
-        try:
-            async with asyncio.timeout(_LEASE_MS / 1000):
-                result = await self._threads.run(send, lambda: None)
-            assert isinstance(result, SendResult)
-        except ResourceExhausted:
-            return self._not_sent(delivery, "too many messages wait for services that do not respond")
-        except TimeoutError:  # the slot is needed for other deliveries
-            return self._report_unknown(
-                delivery, f"no response within {_LEASE_MS // 1000} s; it may have arrived"
-            )
-        except asyncio.CancelledError:
-            raise
-        except BaseException:  # of a plugin
-            if not began:
-                raise
-            log.exception("delivery.error", **delivery.log_fields)
-            return self._report_unknown(delivery, "an unexpected error, see the log; it may have arrived")
+        result = await self._threads.send(
+            partial(self._channels.send, channel, delivery.to, message),
+            _LEASE_MS / 1000,
+            on_error=lambda: log.exception("delivery.error", **delivery.log_fields),
+        )
         if result.outcome == "unknown":
             return self._report_unknown(delivery, result.error)
         if result.outcome == "not_sent":

@@ -8,24 +8,19 @@ such a target. A manual run of one, without a payload, sends a test message.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from wakeful.deliver.channels import KINDS, ChannelMessage, ChannelSender, SendResult
-from wakeful.errors import InvalidArgument, ResourceExhausted
+from wakeful.deliver.channels import KINDS, ChannelMessage, ChannelSender
+from wakeful.deliver.sender_threads import MAX_PER_CHANNEL, SenderThreads
+from wakeful.errors import InvalidArgument
 from wakeful.launch.port import Launch, Launcher, truncate
-from wakeful.launch.user_code import Threads
 from wakeful.logs import get_logger
 from wakeful.run.outcome import Failed, Outcome, Succeeded
 from wakeful.values.json_value import Json
 
-#: The most messages at once: Apprise blocks, so each takes a thread. The runs of further messages to a
-#: channel do not wait for it, because they have slots of a lane: they are tried again later.
-MAX_CONCURRENT: Final = 32
-MAX_PER_CHANNEL: Final = 8
 #: The timeout of a message, including the wait for a thread.
 _TIMEOUT_S: Final = 300.0
 
@@ -41,15 +36,13 @@ class ChannelLauncher(Launcher):
 
     def __init__(self, channels: ChannelSender) -> None:
         self._channels = channels
-        self._threads: Threads | None = None
+        self._threads = SenderThreads()
         #: the number of messages that are being sent, by channel
         self._sending: Counter[str] = Counter()
 
     async def close(self) -> None:
         """Stop the threads. One that waits for a service ends with its socket timeout."""
-        if self._threads is not None:
-            self._threads.close()
-            self._threads = None
+        self._threads.close()
 
     def check(self, target: Mapping[str, Json]) -> None:
         """Raise InvalidArgument for an unknown channel, or a recipient that it does not accept."""
@@ -71,13 +64,16 @@ class ChannelLauncher(Launcher):
                 reason="it was stopped or timed out, but a thread cannot be stopped: it may still arrive",
             )
 
-        if self._sending[name] >= MAX_PER_CHANNEL:
+        if self._sending[name] >= MAX_PER_CHANNEL:  # a run that waited would hold a slot of its lane
             why = f"channel '{name}': {MAX_PER_CHANNEL} others wait for its service; it is tried again"
             return Failed(truncate(why), reason="busy", counted=False)
         self._sending[name] += 1
         try:
-            result = await self._send(
-                partial(self._channels.send, name, to, channel_message(run)), warn_abandoned
+            result = await self._threads.send(
+                partial(self._channels.send, name, to, channel_message(run)),
+                _TIMEOUT_S,
+                on_error=lambda: log.exception("channel.error"),
+                abandoned=warn_abandoned,
             )
         finally:
             self._sending[name] -= 1
@@ -87,33 +83,6 @@ class ChannelLauncher(Launcher):
         if result.outcome == "not_sent":
             return Failed(truncate(f"channel '{name}': {result.error}"), reason="not_delivered")
         return Succeeded(truncate(f"sent to the channel '{name}'"))
-
-    async def _send(self, send: Callable[[], SendResult], abandoned: Callable[[], None]) -> SendResult:
-        if self._threads is None:
-            self._threads = Threads(MAX_CONCURRENT)
-        began = False
-
-        def begin() -> SendResult:
-            nonlocal began
-            began = True
-            return send()
-
-        try:
-            async with asyncio.timeout(_TIMEOUT_S):
-                result = await self._threads.run(begin, abandoned)
-            assert isinstance(result, SendResult)
-        except (ResourceExhausted, TimeoutError):
-            if began:
-                return SendResult("unknown", f"no response within {_TIMEOUT_S:.0f} s; it may have arrived")
-            return SendResult("not_sent", "too many messages wait for services that do not respond")
-        except asyncio.CancelledError:
-            raise
-        except BaseException:  # of a plugin
-            if not began:
-                raise
-            log.exception("channel.error")
-            return SendResult("unknown", "an unexpected error, see the log; it may have arrived")
-        return result
 
 
 def channel_message(run: Launch) -> ChannelMessage:

@@ -26,7 +26,8 @@ from tests.support.receiver import Receiver, serving
 from tests.support.waiting import eventually, over
 from wakeful import Function, Permanent, Wakeful
 from wakeful.deliver.channels import ChannelMessage, ChannelSender, SendResult
-from wakeful.deliver.deliverer import ATTEMPTS, MAX_PER_CHANNEL
+from wakeful.deliver.deliverer import ATTEMPTS
+from wakeful.deliver.sender_threads import MAX_PER_CHANNEL
 from wakeful.job.policy import Backoff
 from wakeful.model import Run
 from wakeful.service.auth.access import LOCAL

@@ -30,7 +30,8 @@ from tests.support.waiting import PATIENCE, eventually, over, runs_of, the_run_o
 from tests.unit.launch.launches import launch
 from wakeful import Function, InvalidArgument, NotFound, Wakeful
 from wakeful.deliver.channels import ACCEPTED, ChannelSender, SendResult
-from wakeful.deliver.launcher import MAX_PER_CHANNEL, ChannelLauncher
+from wakeful.deliver.launcher import ChannelLauncher
+from wakeful.deliver.sender_threads import MAX_PER_CHANNEL
 from wakeful.document import policy_to_text
 from wakeful.job.policy import Backoff, Policy
 from wakeful.run.outcome import Failed, Succeeded
