@@ -226,7 +226,7 @@ async def test_a_planning_pass_that_lost_a_deadlock_starts_only_what_it_writes(
     app = new_app(config=EngineConfig(tick_ms=100, heartbeat_ms=200, lanes={"cron": slots}))
     work = Work(app)
     async with app:
-        at = {"kind": "at", "atMs": soon(1_000)}
+        at = {"kind": "at", "atMs": soon(3_000)}
         await app.jobs.create("once", schedule=at, target=Function("work"), delete_after_run=False)
         run = await over(app, (await the_run_of(app, "once")).id)
         again = await over(app, (await app.jobs.run("once")).id)
