@@ -22,7 +22,7 @@ from yarl import URL
 from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.launch.address_guard import AddressGuard, AddressRefused, GuardedResolver
 from wakeful.launch.http.client import HttpClient
-from wakeful.launch.http.messages import HttpError, connection_failure
+from wakeful.launch.http.messages import MAX_HEADER, HttpError, connection_failure, read_headers
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, MAX_READ, Launch, launch_traceparent, truncate
 from wakeful.launch.precheck import MAX_ANSWER, PrecheckResult, result_of_response
 from wakeful.launch.secrets import SecretSource, hex_signature, standard_signature
@@ -46,12 +46,8 @@ DEFAULT_CONNECTIONS: Final = 1000
 USAGE_HEADER: Final = b"x-wakeful-usage"
 
 _FIELDS: Final = frozenset({"kind", "url", "headers", "completion"})
-_MAX_HEADERS: Final = 32
-_MAX_HEADER: Final = 4096
 #: How many headers of a response a test returns.
 _MAX_SHOWN_HEADERS: Final = 50
-_TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_PRINTABLE: Final = re.compile(r"[\t\x20-\x7e]*")
 #: Headers that a job cannot set.
 _RESERVED: Final = re.compile(
     r"(x-wakeful|webhook|proxy|sec)-.*|traceparent|tracestate|host|connection|keep-alive|upgrade|te|trailer"
@@ -280,7 +276,7 @@ class WebhookLauncher:
         except ValueError as error:  # a header that cannot be sent
             raise InvalidArgument(f"target: {error}") from error
         text = read_text(response)
-        shown = [(name, value[:_MAX_HEADER]) for name, value in response.headers[:_MAX_SHOWN_HEADERS]]
+        shown = [(name, value[:MAX_HEADER]) for name, value in response.headers[:_MAX_SHOWN_HEADERS]]
         answered = sent._replace(status=response.status, response_headers=tuple(shown), text=text)
         if 200 <= response.status < 300:
             return answered
@@ -369,21 +365,4 @@ def _parse_url(text: str) -> URL:
 
 def _own_headers(value: Json) -> dict[str, str]:
     """Return the headers of a target, names in lower case. Raises InvalidArgument."""
-    if value is None:
-        return {}
-    if not isinstance(value, dict) or len(value) > _MAX_HEADERS:
-        raise InvalidArgument(
-            f"target: headers is an object with at most {_MAX_HEADERS} names and text values"
-        )
-    headers: dict[str, str] = {}
-    for name, text in value.items():
-        if not _TOKEN.fullmatch(name) or _RESERVED.fullmatch(name):
-            raise InvalidArgument(
-                f"target: a job cannot set the header '{name[:64]}'; it is reserved, or not valid"
-            )
-        if not isinstance(text, str) or len(text) > _MAX_HEADER or not _PRINTABLE.fullmatch(text):
-            raise InvalidArgument(
-                f"target: the header '{name[:64]}' is not one line of ASCII, at most {_MAX_HEADER} characters"
-            )
-        headers[name.lower()] = text
-    return headers
+    return {name.lower(): text for name, text in read_headers(value, _RESERVED).items()}

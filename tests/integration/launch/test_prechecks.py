@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.integration.conftest import SELDOM, NewApp, on_one_store
+from tests.integration.conftest import NewApp, on_one_store
 from tests.support.receiver import Receiver
-from tests.support.waiting import eventually, gone, over, runs_of, soon, the_run_of
+from tests.support.waiting import eventually, gone, runs_of, soon, the_run_of
 from wakeful import Function, InvalidArgument, Launch, Skip, Wakeful, Webhook
 
 ASK = {"kind": "function", "name": "anything-new"}
@@ -129,16 +129,6 @@ async def test_a_retry_after_a_launch_has_no_precheck(new_app: NewApp):
         )
         await gone(app, "inbox")
     assert (tries, inbox.asked) == ([1, 2, 3], 1)
-
-
-async def test_a_forced_run_has_no_precheck(new_app: NewApp):
-    app = new_app()
-    inbox = Inbox(app)
-    async with app:
-        await app.jobs.create("inbox", schedule=SELDOM, **JOB)
-        run = await app.jobs.run("inbox")
-        assert (await over(app, run.id)).state == "succeeded"
-    assert (inbox.asked, inbox.read) == (0, 1)
 
 
 async def test_a_precheck_webhook_is_signed_and_has_its_own_id(new_app: NewApp, receiver: Receiver):

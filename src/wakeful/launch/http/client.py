@@ -6,6 +6,7 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from yarl import URL
@@ -28,19 +29,17 @@ KEEP_ALIVE_S: Final = 4.0
 MAX_IDLE: Final = 256
 
 
+@dataclass(slots=True, eq=False)
 class _Host:
     """The connections to one origin."""
 
-    __slots__ = ("active", "idle", "origin", "waiting")
-
-    def __init__(self, origin: UrlOrigin) -> None:
-        self.origin = origin
-        #: the requests that are sent or read
-        self.active = 0
-        #: unused connections, and since when; the oldest first
-        self.idle: dict[HttpConnection, float] = {}
-        #: requests that wait for their turn; the result means that they are counted as active
-        self.waiting: deque[asyncio.Future[None]] = deque()
+    origin: UrlOrigin
+    #: the requests that are sent or read
+    active: int = 0
+    #: unused connections, and since when; the oldest first
+    idle: dict[HttpConnection, float] = field(default_factory=dict)
+    #: requests that wait for their turn; the result means that they are counted as active
+    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
 
 
 class HttpClient:

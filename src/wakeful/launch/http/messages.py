@@ -5,19 +5,29 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from yarl import URL
 
+from wakeful.errors import InvalidArgument
 from wakeful.launch.address_guard import AddressRefused
 from wakeful.launch.port import truncate
 from wakeful.run.outcome import Failed
 from wakeful.values.bounded_cache import MB, bounded_cache, text_size
+from wakeful.values.json_value import Json
 
 #: Control characters, except the tab.
 _FORBIDDEN: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 #: Receivers that use interim responses send one or two; 103 Early Hints may repeat.
 MAX_INTERIM: Final = 16
+
+
+#: The most headers that a job sets, and the most characters of one.
+_MAX_HEADERS: Final = 32
+MAX_HEADER: Final = 4_096
+_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_PRINTABLE: Final = re.compile(r"[\t\x20-\x7e]*")
 
 
 class UrlOrigin(NamedTuple):
@@ -86,16 +96,36 @@ def request_bytes(
     return "\r\n".join(lines).encode() + body
 
 
+def read_headers(value: Json, reserved: re.Pattern[str]) -> dict[str, str]:
+    """Return the headers of a target, of requests or of messages. Raises InvalidArgument."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or len(value) > _MAX_HEADERS:
+        raise InvalidArgument(
+            f"target: headers is an object with at most {_MAX_HEADERS} names and text values"
+        )
+    headers: dict[str, str] = {}
+    for name, text in value.items():
+        if not _NAME.fullmatch(name) or reserved.fullmatch(name):
+            raise InvalidArgument(
+                f"target: a job cannot set the header '{name[:64]}'; it is reserved, or not valid"
+            )
+        if not isinstance(text, str) or len(text) > MAX_HEADER or not _PRINTABLE.fullmatch(text):
+            raise InvalidArgument(
+                f"target: the header '{name[:64]}' is not one line of ASCII, at most {MAX_HEADER} characters"
+            )
+        headers[name] = text
+    return headers
+
+
+@dataclass(slots=True, eq=False)
 class Response:
     """A response. The body may be cut at the limit of the request."""
 
-    __slots__ = ("body", "fields", "status")
-
-    def __init__(self, status: int, fields: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
-        self.status = status
-        #: the headers as they were received
-        self.fields = fields
-        self.body = body
+    status: int
+    #: the headers as they were received
+    fields: Sequence[tuple[bytes, bytes]]
+    body: bytes
 
     def header(self, name: bytes) -> str | None:
         """Return the first header of that name, which is in lower case; None if there is none.

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wakeful.errors import FailedPrecondition, InvalidArgument
+from wakeful.launch.http.messages import read_headers
 from wakeful.values.json_value import Json
 
 if TYPE_CHECKING:
@@ -30,10 +31,7 @@ RESULT_SUBJECT: Final = "wakeful.results"
 _FIELDS: Final = ("subject", "stream", "headers", "function")
 _SUBJECT: Final = re.compile(r"[!-)+-=?-~]+")  # printable ASCII without a space and the wildcards
 _STREAM: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # of a header: the client sends no other
 _MAX_SUBJECT: Final = 255
-_MAX_HEADERS: Final = 32
-_MAX_HEADER: Final = 4_096
 _MAX_FUNCTION: Final = 255
 #: Subjects of NATS and of Wakeful itself.
 _RESERVED_SUBJECT: Final = re.compile(r"(\$|_inbox|wakeful(\.|$)).*", re.IGNORECASE)
@@ -94,7 +92,7 @@ WAKEFUL_NATS_SUBJECTS
         or function != function.strip()
     ):
         raise InvalidArgument("target: function is the name of a function in one line, such as 'digest'")
-    return QueueTarget(subject, stream, _headers(target.get("headers")), function)  # type: ignore[arg-type]
+    return QueueTarget(subject, stream, read_headers(target.get("headers"), _RESERVED_HEADER), function)  # type: ignore[arg-type]
 
 
 def subject_matches(subject: str, pattern: str) -> bool:
@@ -149,29 +147,6 @@ def _check_subject(subject: Json, allowed: Iterable[str]) -> None:
         raise InvalidArgument(
             f"target: jobs may not use the subject '{subject[:64]}'; the operator sets WAKEFUL_NATS_SUBJECTS"
         )
-
-
-def _headers(value: Json) -> dict[str, str]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict) or len(value) > _MAX_HEADERS:
-        raise InvalidArgument(
-            f"target: headers is an object with at most {_MAX_HEADERS} names and text values"
-        )
-    for name, text in value.items():
-        if not _NAME.fullmatch(name) or _RESERVED_HEADER.fullmatch(name):
-            raise InvalidArgument(
-                f"target: a job cannot set the header '{name[:64]}'; it is reserved, or not valid"
-            )
-        if (
-            not isinstance(text, str)
-            or len(text) > _MAX_HEADER
-            or not (text.isascii() and text.isprintable())
-        ):
-            raise InvalidArgument(
-                f"target: the header '{name[:64]}' is not one line of ASCII, at most {_MAX_HEADER} characters"
-            )
-    return {name: str(text) for name, text in value.items()}
 
 
 async def create_stream(js: JetStreamContext, name: str, subject: str, replicas: int) -> None:
