@@ -28,7 +28,8 @@ def test_a_run_is_confirmed_or_rejected(tmp_path: Path):
         assert [run["id"] for run in listed] == [bad, good]
 
         assert machine.wakeful("verify", good, "--reason", "x").code == 2
-        done = machine.wakeful("verify", good)
+        assert machine.wakeful("verify", good, "--attempt", "2").code == 5
+        done = machine.wakeful("verify", good, "--attempt", "1")
         assert (done.code, f"{good} is succeeded" in done.out) == (0, True)
         rejected = machine.wakeful("verify", bad, "--reject", "--reason", "the date is wrong", "--json")
         assert (rejected.json["state"], rejected.json["reason"]) == ("failed", "unverified")

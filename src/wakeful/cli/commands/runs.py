@@ -114,7 +114,7 @@ def register(app: typer.Typer) -> None:
         app,
         "verify",
         examples=(
-            "wakeful verify 01980000-0000-7000-8000-000000000000",
+            "wakeful verify 01980000-0000-7000-8000-000000000000 --attempt 1",
             "wakeful verify 01980000-0000-7000-8000-000000000000 --reject --reason 'the page is empty'",
         ),
         panel=_PANEL,
@@ -124,6 +124,10 @@ def register(app: typer.Typer) -> None:
         run_id: RunId,
         reject: Annotated[bool, typer.Option("--reject", help="the work was not done")] = False,
         reason: Annotated[str | None, typer.Option("--reason", help="with --reject: why")] = None,
+        attempt: Annotated[
+            int | None,
+            typer.Option("--attempt", min=1, help="the attempt you looked at, and no later one"),
+        ] = None,
     ) -> None:
         """Confirm the work of a run that waits to be verified, or reject it.
 
@@ -131,7 +135,8 @@ def register(app: typer.Typer) -> None:
         """
         if reason is not None and not reject:
             raise InvalidArgument("--reason works with --reject only")
-        run = await s.out.wait_for(s.client.verify_run(run_id, verified=not reject, reason=reason))
+        call = s.client.verify_run(run_id, verified=not reject, reason=reason, attempt=attempt)
+        run = await s.out.wait_for(call)
         s.out.show(run, Text(f"{run['id']} is {run['state']}", "yellow" if reject else "green"))
 
     @command(

@@ -277,7 +277,8 @@ def _verifying(run: RunView, verification: VerificationView | None) -> str:
     reported = f"reported as done at {instant(verification.reported_ms)}"
     if kind == MANUAL:
         until = instant(verification.due_ms)
-        return f"a person confirms it with `wakeful verify {run.id}` until {until} ({reported})"
+        command = f"wakeful verify {run.id} --attempt {run.attempt}"
+        return f"a person confirms it with `{command}` until {until} ({reported})"
     tries = f", try {verification.tries} of {MAX_TRIES}" if verification.tries else ""
     return f"its verification by {kind}{tries} ({reported})"
 
