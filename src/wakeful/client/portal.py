@@ -144,16 +144,22 @@ def _run_loop(
     try:
         with contextlib.suppress(SystemExit, KeyboardInterrupt):  # of a task: its caller gets it
             loop.run_forever()
-        left = asyncio.all_tasks(loop)
-        for task in left:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.run_until_complete(_cancel_others())
         # A stream and its reader close at the same time; either may find the other already closing.
         loop.set_exception_handler(lambda loop, context: None)
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.run_until_complete(on_close())
+        loop.run_until_complete(_cancel_others())  # calls that came meanwhile
     finally:
         loop.close()
+
+
+async def _cancel_others() -> None:
+    await asyncio.sleep(0)  # what other threads have submitted becomes a task
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 def _stop_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread, pid: int) -> None:

@@ -1,4 +1,4 @@
-"""Blocking calls while another thread closes the client."""
+"""Blocking calls while another thread closes the client, or another call ends its loop."""
 
 from __future__ import annotations
 
@@ -53,3 +53,36 @@ def test_a_call_ends_when_another_thread_closes_the_client(before: bool, monkeyp
     assert [type(error) for error in raised] == [FailedPrecondition]
     closing.join(10)
     assert not closing.is_alive()
+
+
+def test_a_call_that_exits_ends_the_others_too():
+    closed = threading.Event()
+
+    async def on_close() -> None:
+        closed.set()
+
+    async def work() -> None:
+        await asyncio.sleep(60)
+
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    raised: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            portal.call(work())
+        except BaseException as error:
+            raised.append(error)
+
+    portal = Portal(on_close)
+    waiting = threading.Thread(target=call, daemon=True)
+    waiting.start()
+    with pytest.raises(SystemExit):
+        portal.call(leave(), 10)
+    waiting.join(10)
+    assert [type(error) for error in raised] == [FailedPrecondition]
+    assert closed.wait(10)
+    portal.close()
+    with pytest.raises(FailedPrecondition):
+        portal.call(work())
