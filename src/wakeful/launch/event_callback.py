@@ -55,8 +55,8 @@ _REFUSED: Final = frozenset({400, 404, 405, 413, 415, 422, 501})
 _TOO_LARGE: Final = 413
 #: Before each try to tell a callback that its subscription is over.
 _PAUSES_S: Final = (0, 2, 10)
-#: How long the verification of a callback may take.
-_VERIFY_S: Final = 10.0
+#: How long a message that is no event may take.
+_CONTROL_S: Final = 10.0
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 log = get_logger("wakeful.events")
@@ -119,7 +119,7 @@ class EventLauncher(WebhookLauncher):
             message = verification_json(challenge)
             response = await self._send(url, (secret,), subscription, message, _message_id(message))
         except TimeoutError as error:
-            raise CallbackRefused(f"no response within {_VERIFY_S:.0f} s", "timeout") from error
+            raise CallbackRefused(f"no response within {_CONTROL_S:.0f} s", "timeout") from error
         except AddressRefused as error:
             raise CallbackRefused(str(error), "address_refused") from error
         except (HttpError, OSError, ValueError) as error:
@@ -143,7 +143,7 @@ class EventLauncher(WebhookLauncher):
             raise Unavailable("no engine runs in this process; send the request to another one")
         body = compact(message).encode()
         headers = self._signed(message_id, keys, body, to)
-        async with asyncio.timeout(_VERIFY_S):
+        async with asyncio.timeout(_CONTROL_S):
             return await self._client.request("POST", URL(url), headers, body, MAX_MESSAGE)
 
     def tell_end(self, url: str, keys: tuple[bytes, ...], subscription: str, code: int, why: str) -> None:
@@ -194,8 +194,14 @@ class EventLauncher(WebhookLauncher):
             body = compact(_tick(run, subscription, at).to_json())
             if run.missed and not run.retried:
                 await self.lose(subscription)
+        if run.attempt >= MAX_ATTEMPTS and not is_control:  # whatever becomes of it
+            await self.lose(subscription)
         launch = run.with_target({"kind": "webhook", "url": url, "subscription": subscription}, body)
-        outcome = await super().start(launch)
+        try:
+            async with asyncio.timeout(_CONTROL_S if is_control else None):
+                outcome = await super().start(launch)
+        except TimeoutError:
+            outcome = Failed(f"no response within {_CONTROL_S:.0f} s", reason="timeout")
         if not isinstance(outcome, Failed):
             return outcome
         if outcome.reason == "gone":
@@ -205,7 +211,7 @@ class EventLauncher(WebhookLauncher):
         if is_control and (status in _REFUSED or run.attempt >= _CONTROL_ATTEMPTS):
             return Succeeded(f"the callback did not take it: {outcome.error}", response_code=status)
         outcome = outcome._replace(permanent=outcome.permanent or status == _TOO_LARGE)
-        if outcome.permanent or run.attempt >= MAX_ATTEMPTS:
+        if outcome.permanent:
             await self.lose(subscription)
         return outcome
 

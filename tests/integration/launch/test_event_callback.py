@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 
 import pytest
+from aiohttp import web
 
 from tests.support.receiver import OPEN, SECRET, Receiver, Secrets, failed
 from tests.unit.launch.launches import launch
+from wakeful.launch import event_callback
 from wakeful.launch.event_callback import MAX_ATTEMPTS, EventLauncher
 from wakeful.launch.port import Launch
 from wakeful.launch.secrets import is_signed
@@ -60,6 +63,23 @@ async def test_an_event_is_lost_after_its_last_attempt_or_if_it_is_too_large(
     receiver.answers(413)
     assert failed(await launcher.start(delivery(EVENT))).permanent
     assert launcher.lost == ["sub_1"] * 2
+
+
+async def test_a_callback_that_never_answers_loses_the_last_attempt_and_holds_up_no_gap(
+    launcher: Launcher, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(request: web.BaseRequest) -> web.StreamResponse:
+        await asyncio.sleep(60)
+        return web.Response()
+
+    receiver.answer = hang
+    for attempt in (1, MAX_ATTEMPTS):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(launcher.start(delivery(EVENT, attempt)), 0.2)
+    assert launcher.lost == ["sub_1"]
+    monkeypatch.setattr(event_callback, "_CONTROL_S", 0.1)
+    assert not failed(await launcher.start(delivery(GAP))).permanent
+    assert isinstance(await launcher.start(delivery(GAP, 5)), Succeeded)
 
 
 async def test_a_tick_after_missed_ones_reports_that_once(launcher: Launcher) -> None:
