@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
+from collections.abc import Container
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -38,3 +41,28 @@ def test_modules_stand_in_packages():
 def test_every_package_says_what_belongs_in_it():
     for each in SOURCE.rglob("__init__.py"):
         assert each.read_text().startswith('"""'), each
+
+
+def test_no_module_imports_one_that_imports_it():
+    """Imports for types, and those inside functions, count too."""
+    files = {_name(each): each for each in SOURCE.rglob("*.py")}
+    graph = {name: _imports(file, files) - {name} for name, file in files.items()}
+    graph["wakeful.model.codec"].discard("wakeful.model")  # finds the class of a resource by its name
+    TopologicalSorter(graph).prepare()  # or CycleError, with the circle
+
+
+def _name(file: Path) -> str:
+    parts = file.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _imports(file: Path, modules: Container[str]) -> set[str]:
+    """Return those of these modules that a file imports."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            names = (f"{node.module}.{each.name}" for each in node.names)
+            found |= {name if name in modules else node.module for name in names}
+    return {each for each in found if each in modules}

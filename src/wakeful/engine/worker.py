@@ -422,11 +422,8 @@ class Worker:
 
     def _claim_failed(self) -> None:
         """Return the slots of a claim with outcomes, which may have been written nevertheless."""
-        self._set_uncertain()
-        self._settle_claim()
-
-    def _set_uncertain(self) -> None:
         self.uncertain_claims += 1
+        self._settle_claim()
 
     def _settle_claim(self) -> None:
         reserved, self._reserved = self._reserved, ReservedSlots({}, {})
