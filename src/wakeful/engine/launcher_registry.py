@@ -244,10 +244,10 @@ def build_launch(
         unlaunched = run.reason in (BUDGET, PRECHECK_FAILED) and run.failed_attempts == 0
         launch.retried = run.attempt > 1 and not unlaunched
     if isinstance(launch, SignalLaunch) and isinstance(run, TakenRun):
-        launch.of_instance(
-            run.instance, run.instance_id, run.signal, run.data, run.state_version, run.revision,
-            run.memory, run.depth, run.instance_created_ms,
-        )  # fmt: skip
+        launch.instance, launch.instance_id, launch.signal = run.instance, run.instance_id, run.signal
+        launch.state_text, launch.state_version, launch.revision = run.data, run.state_version, run.revision
+        launch.memory, launch.depth = run.memory, run.depth
+        launch.instance_created_ms = run.instance_created_ms
     if isinstance(run, TakenRun) and (run.context is not None or run.precheck is not None):
         checked = None if run.precheck is None else check_from_text(run.precheck)
         launch.watch = Watch(run.context, run.precheck_state, run.precheck_revision, checked)

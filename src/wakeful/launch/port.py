@@ -230,44 +230,19 @@ class Launch(_OfNoInstance):
         return f"<Launch {self.id} of {self.job or self.agent}, attempt {self.attempt}>"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class SignalLaunch(Launch):
     """One attempt of a signal run. It is a class of its own, so that other launches stay small."""
 
-    __slots__ = (
-        "depth",
-        "instance",
-        "instance_created_ms",
-        "instance_id",
-        "memory",
-        "revision",
-        "signal",
-        "state_text",
-        "state_version",
-    )
-
-    def of_instance(
-        self,
-        instance: str | None,
-        instance_id: str | None,
-        signal: str | None,
-        state_text: str | None = None,
-        state_version: int = 0,
-        revision: int = 0,
-        memory: str | None = None,
-        depth: int = 0,
-        instance_created_ms: int | None = None,
-    ) -> SignalLaunch:
-        """Set the instance and its state. Returns the launch."""
-        self.instance = instance
-        self.instance_id = instance_id
-        self.signal = signal
-        self.state_text = state_text
-        self.state_version = state_version
-        self.revision = revision
-        self.memory = memory
-        self.depth = depth
-        self.instance_created_ms = instance_created_ms
-        return self
+    instance: str | None = None
+    instance_id: str | None = None
+    signal: str | None = None
+    state_text: str | None = None
+    state_version: int = 0
+    revision: int = 0
+    memory: str | None = None
+    depth: int = 0
+    instance_created_ms: int | None = None
 
 
 class Launcher(Protocol):

@@ -105,11 +105,11 @@ def launch(
 ) -> Launch:
     """Return a run of a signal that was sent."""
     text = Signal(type, data, id=id, source="/sender").to_text()
-    run = SignalLaunch(
-        "r1", None, None, "default", "counter", text, NOW, NOW, attempt, "signal", "key-1", target or {}
-    )
-    own = instance_id("default", "counter", instance)
-    return run.of_instance(instance, own, type, state, 0 if state is None else version, revision, memory)
+    return SignalLaunch(
+        "r1", None, None, "default", "counter", text, NOW, NOW, attempt, "signal", "key-1", target or {},
+        instance=instance, instance_id=instance_id("default", "counter", instance), signal=type,
+        state_text=state, state_version=0 if state is None else version, revision=revision, memory=memory,
+    )  # fmt: skip
 
 
 def handled(outcome: Outcome) -> Handled:
@@ -231,9 +231,9 @@ async def test_the_run_of_a_job_is_a_signal_with_its_payload(
             seen.append(signal)
 
     run = SignalLaunch(
-        "r1", "eu-daily", "j1", "default", "counter", '{"n":1}', NOW, NOW, 1, "schedule", "key-1", target
-    )
-    run.of_instance("eu", instance_id("default", "counter", "eu"), signal)
+        "r1", "eu-daily", "j1", "default", "counter", '{"n":1}', NOW, NOW, 1, "schedule", "key-1", target,
+        instance="eu", instance_id=instance_id("default", "counter", "eu"), signal=signal,
+    )  # fmt: skip
     await agents.launcher(All).start(run)
 
     (one,) = seen
