@@ -21,6 +21,7 @@ from tests.support.factories import asked, given_job, over
 from tests.support.pull_runs import claim_pairs
 from tests.support.sqlite_files import fresh_file
 from wakeful.engine.history import Pruner
+from wakeful.store.rows import Renewal
 from wakeful.store.sqlite import SqliteStore
 
 HOUR_S = 3_600
@@ -109,7 +110,7 @@ async def test_the_lease_of_an_executor_neither_ends_nor_lasts_longer_because_of
     async def work(seconds: float) -> None:
         for _ in range(round(seconds / 10)):
             await world.sleep(10)
-            kept = await store.renew(world.clock.now_ms(), "default", [(taken.id, taken.attempt)])
+            kept = await store.renew(world.clock.now_ms(), "default", [Renewal(taken.id, taken.attempt)])
             assert kept, "an executor that sends heartbeats has lost its run"
 
     await work(20)

@@ -8,7 +8,7 @@ from tests.support.notifications import NotificationRecorder
 from tests.support.pull_runs import HOUR, ME, YOU, claim, claim_pairs, new_job, pulled, refuse, retry_later
 from wakeful.store.changelog import claim_topic
 from wakeful.store.port import Store
-from wakeful.store.rows import AttemptView, JobChange, Move, UnfinishedRun, WorkflowRow
+from wakeful.store.rows import AttemptView, JobChange, Move, Renewal, UnfinishedRun, WorkflowRow
 
 
 async def renew(
@@ -18,7 +18,8 @@ async def renew(
     agent: str | None = None,
     worker: str | None = None,
 ) -> list[str]:
-    return [run.id for run in await store.renew(now, "default", named, agent, worker)]
+    renewals = [Renewal(*each, agent, worker) for each in named]
+    return [run.id for run in await store.renew(now, "default", renewals)]
 
 
 async def test_a_claim_starts_a_lease_that_a_heartbeat_renews(store: Store) -> None:
@@ -47,7 +48,7 @@ async def test_a_heartbeat_returns_the_fields_that_decide_a_timeout(store: Store
     run = pulled(digest)
     await store.add_runs([run])
     await claim(store)
-    renewed = await store.renew(NOW + SECOND, "default", [(run.id, 1)])
+    renewed = await store.renew(NOW + SECOND, "default", [Renewal(run.id, 1)])
     assert renewed == [UnfinishedRun(run.id, digest.id, 1, digest.policy, NOW, ME, is_pull=True)]
 
 
@@ -58,9 +59,8 @@ async def test_the_work_of_a_run_that_waits_starts_when_the_wait_ends(store: Sto
     await claim(store)
 
     async def beat(now: int, note: str | None) -> list[tuple[str | None, int | None]]:
-        notes = {} if note is None else {waiting.id: note}
-        held = [(waiting.id, 1), (other.id, 1)]
-        assert len(await store.renew(now, "default", held, waiting=notes)) == 2
+        held = [Renewal(waiting.id, 1, waiting=note), Renewal(other.id, 1)]
+        assert len(await store.renew(now, "default", held)) == 2
         views = [await look(store, run.id) for run in (waiting, other)]
         return [(view.waiting, view.started_ms) for view in views]
 

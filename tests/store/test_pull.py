@@ -33,7 +33,7 @@ from wakeful.run.outcome import Finished
 from wakeful.store.claim_requests import ClaimScope
 from wakeful.store.plans import TURN_MS, DueJob, JobPlan
 from wakeful.store.port import Store
-from wakeful.store.rows import JobChange, JobRow, Move, TakenRun, UnfinishedRun
+from wakeful.store.rows import JobChange, JobRow, Move, Renewal, TakenRun, UnfinishedRun
 
 
 def _expired(lost: UnfinishedRun) -> Finished:
@@ -302,7 +302,7 @@ async def test_a_worker_with_the_name_of_an_executor_does_not_hold_its_runs(stor
     assert await store.release(ME, NOW, keep=[]) == await store.release(ME, NOW) == 0
     assert (await look(store, run)).state == "running"
     await store.beat(ME, NOW, [])
-    await store.renew(NOW + 5 * HOUR, "default", [(run.id, 1)])
+    await store.renew(NOW + 5 * HOUR, "default", [Renewal(run.id, 1)])
     assert await store.rescue(NOW + HOUR, NOW + 1, 10, refuse, alone) == []
     assert await store.workers(0) == [], "what the executor holds does not keep the dead worker"
 

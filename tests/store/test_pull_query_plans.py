@@ -17,7 +17,7 @@ from wakeful.run.outcome import Finished
 from wakeful.store.claim_requests import ClaimScope
 from wakeful.store.plans import TURN_MS
 from wakeful.store.postgres import executors, waiting_runs
-from wakeful.store.rows import UnfinishedRun
+from wakeful.store.rows import Renewal, UnfinishedRun
 from wakeful.store.sql.executors import CLAIMABLE
 from wakeful.store.sqlite import SqliteStore
 
@@ -80,7 +80,10 @@ async def test_sqlite_takes_few_steps(tmp_path: Path) -> None:
         ("claim", lambda: claim_pairs(store, NOW, worker, "ws-0", None, None, 20)),
         ("claim of an agent", lambda: claim_pairs(store, NOW, worker, "ws-0", [MINE], ["cron"], 20)),
         ("claimable", lambda: store.claimable_ms(NOW, SCOPES)),
-        ("renew", lambda: store.renew(NOW, "ws-1", [("01910000-0000-7000-8000-000000000001", 1)] * 20)),
+        (
+            "renew",
+            lambda: store.renew(NOW, "ws-1", [Renewal("01910000-0000-7000-8000-000000000001", 1)] * 20),
+        ),
         ("workflows", lambda: store.workflows("ws-0", [("flow", n) for n in range(20)])),
         ("nothing expired", lambda: store.expire(NOW + HOUR - TURN_MS - 1, 100, _fail, alone)),
         ("some expired", lambda: store.expire(NOW + HOUR + 200, 20, _fail, alone)),

@@ -16,7 +16,7 @@ from tests.support.factories import DAY, MINUTE, NOW, alone, asleep, ended, look
 from tests.support.pull_runs import claim_pairs
 from wakeful.store.idempotency import AlreadyPerformed, InProgress, Keyed
 from wakeful.store.port import Store
-from wakeful.store.rows import RunFilter
+from wakeful.store.rows import Renewal, RunFilter
 
 RENAMED = {
     "answers": "idempotency_keys",
@@ -180,7 +180,7 @@ async def test_executors_claim_waiting_runs_and_renew_held_ones(database: Databa
     claimed = await claim_pairs(store, NOW + 1_000, "gpu", "default", None, None, 100)
     assert sorted(str(run.job_name) for run, _ in claimed) == ["None", "next-pull"]
     held = await _claimed_before(store)
-    renewed = await store.renew(NOW, "default", [held])
+    renewed = await store.renew(NOW, "default", [Renewal(*held)])
     assert [run.id for run in renewed] == [held[0]]
 
 

@@ -16,7 +16,7 @@ from wakeful.job.start_rules import NO_CAPABILITIES
 from wakeful.run.outcome import Finished, Verification
 from wakeful.store.plans import ManualRunPlan
 from wakeful.store.port import Store
-from wakeful.store.rows import RunFilter, RunView
+from wakeful.store.rows import Renewal, RunFilter, RunView
 from wakeful.store.sql.verifications import DueVerification, VerificationView
 
 CHECK = '{"kind":"http","url":"https://a.example"}'
@@ -106,7 +106,7 @@ async def test_nothing_else_ends_or_renews_a_run_that_is_verified(store: Store):
     view = await look(store, run)
     assert await store.complete_run(report(view), alone)
     later = NOW + 10 * 24 * 3600 * SECOND
-    assert await store.renew(NOW, "default", [(run.id, 1)]) == []
+    assert await store.renew(NOW, "default", [Renewal(run.id, 1)]) == []
     for state in ("succeeded", "failed"):
         assert not await store.complete_run(ended(view, state), alone), "a second report"
     assert await store.finish(ME, [ended(view)], alone) == set()

@@ -39,7 +39,7 @@ from wakeful.service.runs.telemetry import RunTelemetry
 from wakeful.service.serializers import serialize_run
 from wakeful.store.claim_requests import ClaimedRun
 from wakeful.store.port import Store
-from wakeful.store.rows import TakenRun, WorkflowRow
+from wakeful.store.rows import Renewal, TakenRun, WorkflowRow
 
 #: Before a payload of so many characters is read, the event loop has its turn.
 _LARGE: Final = 16_384
@@ -94,11 +94,11 @@ class Claims:
             renewing.cancel()
 
     async def _renew(self, workspace: str, worker: str, runs: Sequence[TakenRun]) -> None:
-        held = [(run.id, run.attempt) for run in runs]
+        held = [Renewal(run.id, run.attempt, worker=worker) for run in runs]
         while True:
             await asyncio.sleep(self.renew_s)
             try:
-                await self._store.renew(self._store.clock.now_ms(), workspace, held, worker=worker)
+                await self._store.renew(self._store.clock.now_ms(), workspace, held)
             except Exception as error:  # the next renewal may succeed
                 log.warning("claim.not_renewed", worker=worker, error=str(error))
 

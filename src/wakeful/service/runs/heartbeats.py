@@ -62,7 +62,7 @@ class Heartbeats:
 
     async def _renew(self, workspace: str, renewals: Sequence[Renewal]) -> Renewed:
         now_ms = self._store.clock.now_ms()
-        renewed = await self._store.renew_many(now_ms, workspace, renewals)
+        renewed = await self._store.renew(now_ms, workspace, renewals)
         waiting = {each.run_id for each in renewals if each.waiting is not None}
         errors: dict[str, str] = {}
         ended: dict[str, list[Finished]] = {}

@@ -128,8 +128,8 @@ async def read_spent(session: SqlSession, owner: BudgetOwner, day: int) -> Spent
     return Spent() if row is None else limit_usage(*row)
 
 
-async def budget_blocks(session: SqlSession, day: int, workspace: str | None) -> list[BudgetBlock]:
-    """Return the caps that are reached on that day."""
+async def budget_blocks(session: SqlSession, day: int, workspace: str | None = None) -> list[BudgetBlock]:
+    """Return the caps that are reached on that day; of one workspace, or of all."""
     rows = await (session.rows(BLOCKS, day) if workspace is None else session.rows(BLOCKS_OF, day, workspace))
     return [BudgetBlock(*row) for row in rows]
 
@@ -271,16 +271,8 @@ class SqlBudgets(SqlBase):
 
     read_spent = reads(read_spent)
 
-    @urgent
-    async def budget_blocks(self, day: int, workspace: str | None = None) -> list[BudgetBlock]:
-        """Return the caps that are reached on that day; of one workspace, or of all."""
-        return await self._read(budget_blocks, day, workspace)
-
-    @urgent
-    async def budget_owners(self) -> set[BudgetOwner]:
-        """Return all agents and workspaces that have a budget."""
-        return await self._read(budget_owners)
-
+    budget_blocks = urgent(reads(budget_blocks))
+    budget_owners = urgent(reads(budget_owners))
     reserve = publishes(reserve)
 
     async def raise_alerts(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from wakeful.run.consequences import Consequences
@@ -151,32 +151,12 @@ class SqlExecutors(SqlBase):
         release = self._operations.executors.release_claims
         return await self._driver.write(release, now_ms, workspace, worker, runs, claim_id, agent)
 
-    async def renew(
-        self,
-        now_ms: int,
-        workspace: str,
-        held: Sequence[tuple[str, int]],
-        agent: str | None = None,
-        worker: str | None = None,
-        waiting: Mapping[str, str] | None = None,
-    ) -> list[UnfinishedRun]:
-        """Renew the leases of these claimed runs (id, attempt).
+    async def renew(self, now_ms: int, workspace: str, renewals: Sequence[Renewal]) -> list[UnfinishedRun]:
+        """Renew the leases of claimed runs, each with its own conditions.
 
-        Returns those that are still claimed and running in that attempt, in any order; with `agent` only runs
-        of that agent, with `worker` only those of this executor. Others are not changed. `waiting` says what
-        the work of some of them, by id, waits for; they start now.
+        Returns those that are still claimed and running in that attempt, in any order. Others are not
+        changed.
         """
-        notes = waiting or {}
-        return await self.renew_many(
-            now_ms,
-            workspace,
-            [Renewal(run_id, attempt, agent, worker, notes.get(run_id)) for run_id, attempt in held],
-        )
-
-    async def renew_many(
-        self, now_ms: int, workspace: str, renewals: Sequence[Renewal]
-    ) -> list[UnfinishedRun]:
-        """Renew the leases of different claimed runs, as `renew` does, each with its own conditions."""
         return await self._driver.write_one(self._operations.executors.renew, now_ms, workspace, renewals)
 
     claimable_ms = reads(claimable_ms)

@@ -20,7 +20,7 @@ from tests.support.waiting import PATIENCE, eventually
 from wakeful import Unavailable, Wakeful
 from wakeful.api.http.executors import ClaimResponse
 from wakeful.service.auth.access import LOCAL
-from wakeful.store.rows import RunFilter
+from wakeful.store.rows import Renewal, RunFilter
 
 _numbers = itertools.count(1)
 _NAMES = ("plain", "checked")
@@ -107,7 +107,8 @@ async def test_a_heartbeat_that_is_interrupted_loses_no_run_and_ends_one_that_ti
         claimed = await claim_pairs(app.store, due_ms, "me", "default", None, None, 10)
         held[:] = sorted((run.id, run.attempt) for run, _ in claimed)
         assert len(held) == 3
-        await app.store.renew(app.store.clock.now_ms(), "default", held, worker="me")
+        renewals = [Renewal(*each, worker="me") for each in held]
+        await app.store.renew(app.store.clock.now_ms(), "default", renewals)
 
     async def beat() -> None:
         await app.services.runs.pull.heartbeats(LOCAL, "default", held, "me")
