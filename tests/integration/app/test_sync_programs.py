@@ -6,14 +6,25 @@ import asyncio
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.waiting import PATIENCE, eventually
-from wakeful import FailedPrecondition, Function, InvalidArgument, InvalidSchedule, NotFound, Wakeful
+from wakeful import (
+    FailedPrecondition,
+    Function,
+    InvalidArgument,
+    InvalidSchedule,
+    NotFound,
+    Wakeful,
+    WakefulError,
+)
 
 
 async def started(app: Wakeful) -> None:
@@ -177,6 +188,62 @@ async def test_a_program_whose_scheduler_another_task_stops_ends_after_the_grace
         await app.serve_forever()
     assert ended.is_set()
     await stopping
+
+
+@on_one_store
+def test_calls_of_threads_and_other_loops_end_while_the_app_starts_and_stops(new_app: NewApp):
+    app, over, problems, declared = new_app(grace=0.2), threading.Event(), list[BaseException](), count()
+
+    @app.function()
+    def work(number: int) -> int:
+        return number
+
+    async def call_on_another_loop() -> None:
+        await app.jobs.list()
+        await app.enqueue(work, 1)
+
+    calls: list[Callable[[], object]] = [
+        app.sync.jobs.list,
+        lambda: app.sync.enqueue(work, 1).result(PATIENCE),
+        lambda: app.sync.runs.claim("me", wait_ms=100),
+        lambda: asyncio.run(call_on_another_loop()),
+        lambda: next(declared) < 20 and app.every("1h", name=f"job-{next(declared)}")(lambda: None),
+    ]
+
+    def call(seed: int) -> None:
+        random = Random(seed)
+        while not over.is_set():
+            try:
+                random.choice(calls)()
+            except (WakefulError, TimeoutError):
+                over.wait(0.001)
+            except BaseException as error:
+                problems.append(error)
+
+    def start_and_stop() -> None:
+        for number in range(8):
+            if number % 2:
+                asyncio.run(_run_briefly(app))
+            else:
+                app.start()
+                over.wait(0.1)
+                app.stop()
+        over.set()
+
+    threads = [threading.Thread(target=call, args=[seed], daemon=True) for seed in range(4)]
+    threads.append(threading.Thread(target=start_and_stop, daemon=True))
+    for thread in threads:
+        thread.start()
+    assert over.wait(2 * PATIENCE)
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not any(thread.is_alive() for thread in threads)
+    assert not problems
+
+
+async def _run_briefly(app: Wakeful) -> None:
+    async with app:
+        await asyncio.sleep(0.1)
 
 
 def test_a_call_to_a_loop_that_is_not_running_is_refused(new_app: NewApp):
