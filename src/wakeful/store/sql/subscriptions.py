@@ -166,10 +166,19 @@ async def subscription(session: SqlSession, subscription_id: str) -> Subscriptio
 
 
 async def subscriptions(
-    session: SqlSession, workspace: str, agent: str, principal: str, after: tuple[int, str], limit: int
+    session: SqlSession,
+    workspace: str,
+    agent: str | None,
+    principal: str | None = None,
+    after: tuple[int, str] | None = None,
+    limit: int = 100,
 ) -> list[SubscriptionRow]:
-    """Return subscriptions, the newest first."""
-    rows = await session.rows(SUBSCRIPTIONS, workspace, *after, agent, principal, limit)
+    """Return subscriptions of a workspace, an agent or a principal, the newest first.
+
+    `after` is the creation time and the id of the last one of the page before.
+    """
+    begin = after or (_LATEST_MS, "")
+    rows = await session.rows(SUBSCRIPTIONS, workspace, *begin, agent or "", principal or "", limit)
     return [SubscriptionRow(*row) for row in rows]
 
 
@@ -233,20 +242,7 @@ class SqlSubscriptions(SqlChangelog):
 
     subscription = reads(subscription)
 
-    async def subscriptions(
-        self,
-        workspace: str,
-        agent: str | None,
-        principal: str | None = None,
-        after: tuple[int, str] | None = None,
-        limit: int = 100,
-    ) -> list[SubscriptionRow]:
-        """Return subscriptions of a workspace, an agent or a principal, the newest first.
-
-        `after` is the creation time and the id of the last one of the page before.
-        """
-        begin = after or (_LATEST_MS, "")
-        return await self._read(subscriptions, workspace, agent or "", principal or "", begin, limit)
+    subscriptions = reads(subscriptions)
 
     async def subscribe(
         self,
