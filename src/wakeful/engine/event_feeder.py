@@ -94,7 +94,7 @@ class EventFeeder(Loop):
             at_ms = now_ms if at is None else max(now_ms, at.at_ms)
             run = new_delivery(row, f"gap:{now_ms}", compact(gap_json(cursor)), now_ms, at_ms)
             if await self._store.tell_gap(row.id, run):
-                log.warning("subscription.gap", subscription=row.id, run=run.id)
+                log.warning("subscription.gap", subscription=row.id, run_id=run.id)
 
     async def _feed(self, before: EventPosition) -> bool:
         """Make the runs of one batch of changes after that position. Returns whether there may be more."""
