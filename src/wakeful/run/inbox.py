@@ -27,8 +27,6 @@ INBOX_ACTIONS: Final[dict[InboxKind, tuple[InboxAction, ...]]] = {
     "suggestion": ("approve", "reject"),
     "incident": ("approve",),
 }
-#: The kinds of items that have a version: they may change while they wait.
-VERSIONED: Final[tuple[InboxKind, ...]] = ("verification", "approval")
 #: How far items of a kind are counted.
 COUNTED: Final = 1_000
 #: How much of a text an item shows.

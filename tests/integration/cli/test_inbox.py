@@ -57,7 +57,7 @@ def test_items_are_listed_approved_and_rejected(tmp_path: Path) -> None:
             (("--kind", "tasks"), 2, "kind: 'tasks' is not one of verification"),
             (("approve", first), 5, "does not wait to be verified"),
             (("approve", f"{first}x"), 2, "copy the item from"),
-            (("approve", items[0]["id"]), 2, "so that what changed since is not decided"),
+            (("approve", items[0]["id"]), 5, "does not wait to be verified"),
             (("approve", "nothing"), 3, "list the inbox"),
             (("reject", "incident:01980000-0000-7000-8000-000000000000"), 2, "it cannot be rejected"),
         ):

@@ -14,7 +14,6 @@ from wakeful.cli.tables import AGENT, Column, ResourceTable
 from wakeful.cli.times import relative_text
 from wakeful.client.types import InboxItemShape
 from wakeful.errors import InvalidArgument, WakefulError
-from wakeful.run.inbox import VERSIONED
 
 _USAGE: Final = "write `wakeful inbox`, or `wakeful inbox approve ITEM …` or `reject ITEM …`"
 _VERBS: Final = ("approve", "reject")
@@ -97,15 +96,10 @@ async def _decide(s: CliSession, verb: str, ids: list[str], reason: str | None) 
 
 
 def _read_item(text: str) -> tuple[str, int | None]:
-    """Return the id of an item and its version. Nobody decides about what changed since it was listed."""
+    """Return the id of an item and the version that is decided about; None: whatever it is by then."""
     item_id, at, version = text.partition("@")
     if at and not (version.isascii() and version.isdigit() and len(version) < 10):
         raise InvalidArgument(f"'{text[:64]}': copy the item from `wakeful inbox`")
-    if not at and item_id.partition(":")[0] in VERSIONED:
-        raise InvalidArgument(
-            f"'{text[:64]}': name its version too, as `wakeful inbox` lists it ({item_id[:64]}@VERSION), so "
-            "that what changed since is not decided"
-        )
     return item_id, int(version) if at else None
 
 
