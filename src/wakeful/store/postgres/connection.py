@@ -36,8 +36,8 @@ T = TypeVar("T")
 _TRIES: Final = 5
 #: One in so many connections is for urgent calls, and one in so many of the others for other tenants.
 _RESERVED: Final = 4
-#: How long a call that failed waits until its transaction is rolled back.
-_UNDO_S: Final = 1.0
+#: How long a call waits until its connection is returned, and its transaction rolled back if it failed.
+_RETURN_S: Final = 1.0
 _EPOCH_MS: Final = 946_684_800_000  # PostgreSQL counts from the year 2000
 
 #: Errors after which a transaction is repeated.
@@ -237,8 +237,8 @@ class Pool:
                     failed = False
                 finally:
                     returning = pool.give_back(db, failed=failed, began=began)
-                    if failed and returning is not None:  # mostly, what it wrote and locked is undone then
-                        await asyncio.wait({returning}, timeout=_UNDO_S)
+                    if returning is not None:  # mostly, what a failed call wrote and locked is undone then
+                        await asyncio.wait({returning}, timeout=_RETURN_S)
             except asyncpg.UndefinedTableError as error:
                 # The session is not the one that `_prepare` has set up, or the table is gone.
                 await self.expire()
