@@ -338,6 +338,6 @@ def test_a_signal_taken_with_an_outcome_whose_answer_is_lost_is_given_back(
     for name in ("unbroken", "broken"):
         (tmp_path / name).mkdir()
     run_virtually(story(tmp_path / "unbroken"))
-    monkeypatch.setattr(Worker, "_set_uncertain", lambda self: None)
+    monkeypatch.setattr(Worker, "_claim_failed", lambda self: None)
     with pytest.raises(AssertionError, match="is running for ever"):
         run_virtually(story(tmp_path / "broken"))
