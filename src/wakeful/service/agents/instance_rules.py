@@ -45,7 +45,7 @@ def start(
         own = instance_id(agent_class.workspace, agent_class.agent, name)
         begins = row is None or row.status == "stopped"
         if row is not None:
-            _check_exists(row)
+            _require(row, agent_class.agent, name)
             if not begins and not replace and data not in (None, row.data):
                 raise FailedPrecondition(
                     f"state: instance '{name}' of agent '{agent_class.agent}' is {row.status} and keeps its "
@@ -126,22 +126,23 @@ def delete(
     return rule
 
 
-def _check_exists(row: InstanceRow) -> None:
-    """Raise FailedPrecondition for an instance that is being deleted."""
+def _require(row: InstanceRow | None, agent: str, name: str) -> InstanceRow:
+    """Return an instance, unless there is none or it is being deleted."""
+    if row is None:
+        raise no_instance(agent, name)
     if row.status == "deleting":
         raise FailedPrecondition(
             f"instance '{row.name}' of agent '{row.agent}' is being deleted with its history; try it again "
             "in a moment, when it does not exist any more"
         )
+    return row
 
 
 def stop(agent: str, name: str, now_ms: int) -> InstanceRule:
     """Return the rule that stops an instance: its schedules are deleted and its runs are cancelled."""
 
     def rule(row: InstanceRow | None, jobs: Sequence[JobRow]) -> InstanceChange | None:
-        if row is None:
-            raise no_instance(agent, name)
-        _check_exists(row)
+        row = _require(row, agent, name)
         if row.status == "stopped":
             return None
         return InstanceChange(
@@ -161,9 +162,7 @@ def pause(agent: str, name: str, note: str | None, now_ms: int) -> InstanceRule:
     """
 
     def rule(row: InstanceRow | None, jobs: Sequence[JobRow]) -> InstanceChange | None:
-        if row is None:
-            raise no_instance(agent, name)
-        _check_exists(row)
+        row = _require(row, agent, name)
         if row.status in ("stopped", "blocked"):
             what = (
                 "is stopped; start it first" if row.status == "stopped"
@@ -181,9 +180,7 @@ def resume(agent: str, name: str, now_ms: int) -> InstanceRule:
     """Return the rule that resumes an instance that is paused or blocked: it handles its signals again."""
 
     def rule(row: InstanceRow | None, jobs: Sequence[JobRow]) -> InstanceChange | None:
-        if row is None:
-            raise no_instance(agent, name)
-        _check_exists(row)
+        row = _require(row, agent, name)
         if row.status == "stopped":
             raise FailedPrecondition(
                 f"instance '{name}' of agent '{agent}' is stopped, not paused; start it: it begins with its "
