@@ -48,11 +48,13 @@ def serve_without() -> None:
     from wakeful.cli import main
     from wakeful.store.postgres.kept_connections import KeptConnections
 
-    async def release(self: KeptConnections, db: Any, *, failed: bool) -> None:
+    def start_return(
+        self: KeptConnections, db: Any, *, failed: bool = False, began: bool = False
+    ) -> asyncio.Task[None]:
         self._fresh.discard(db)
-        await self._release(db)
+        return self._start_return(db, undo=failed and began)
 
-    with patch.object(KeptConnections, "give_back", release):
+    with patch.object(KeptConnections, "give_back", start_return):
         sys.argv = ["wakeful", *sys.argv[sys.argv.index(WITHOUT) + 1 :]]
         main()
 
