@@ -22,10 +22,13 @@ ALERTS = '{"url":"https://a.example","digest":"09:00","digestTz":"Europe/Berlin"
 @simulated(config=LEISURELY)
 async def test_a_digest_is_sent_once_a_day_and_once_after_a_downtime(world: World):
     store = world._client
-    await store.put_workspace(WorkspaceRow("default", None, "", MONDAY, MONDAY, alerts=ALERTS))
+    unreadable = {"id": new_id(MONDAY), "workspace": "acme", "work": "{"}
     sender = asleep(WORKSPACE_ALERTS, id=new_id(MONDAY))
-    waits = asleep("weekly", id=new_id(MONDAY), enabled=False, disabled_reason="approval")
-    await store.create_jobs([sender, waits])
+    waits = {"enabled": False, "disabled_reason": "approval"}
+    for name in ("acme", "default"):
+        await store.put_workspace(WorkspaceRow(name, None, "", MONDAY, MONDAY, alerts=ALERTS))
+        await store.create_jobs([asleep("weekly", id=new_id(MONDAY), workspace=name, **waits)])
+    await store.create_jobs([asleep(WORKSPACE_ALERTS, **unreadable), sender])
 
     async def sent() -> list[float]:
         """Return when digests were sent, in hours since the first midnight."""

@@ -8,7 +8,7 @@ when the last digest of what waits was written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -16,6 +16,8 @@ from wakeful.engine.loop import Loop
 from wakeful.logs import get_logger
 from wakeful.run.alerts import Alert, AlertEvent, DueIncident, Notification, decide, judge
 from wakeful.run.digests import DigestOwner, digest_times, write_digest
+from wakeful.run.inbox import InboxRow
+from wakeful.run.run import NewRun
 from wakeful.store.port import Store
 from wakeful.values.clock import Clock
 
@@ -64,7 +66,7 @@ class Alerter(Loop):
             if times is None:
                 continue
             if owner.since_ms < times[0]:
-                await self._store.send_digest(now_ms, owner, times[0], partial(write_digest, owner, now_ms))
+                await self._store.send_digest(now_ms, owner, times[0], partial(self._write_digest, owner))
             due_ms = times[1] if due_ms is None else min(due_ms, times[1])
         self._look_ms, self._digest_ms = latest_ms, due_ms
         return due_ms
@@ -77,6 +79,16 @@ class Alerter(Loop):
         except Exception:
             log.exception("digest.set_aside", workspace=owner.workspace, agent=owner.agent)
             return None
+
+    def _write_digest(
+        self, owner: DigestOwner, counts: Mapping[str, int], items: Sequence[InboxRow]
+    ) -> Sequence[NewRun]:
+        """Return the runs of a digest; none if its jobs cannot be read, so that they stop no other."""
+        try:
+            return write_digest(owner, self.clock.now_ms(), counts, items)
+        except Exception:
+            log.exception("digest.set_aside", workspace=owner.workspace, agent=owner.agent)
+            return ()
 
     def _judge(self, event: AlertEvent) -> Sequence[Alert]:
         """Return the alerts of an event; none for one that cannot be read, so that it blocks no other."""
