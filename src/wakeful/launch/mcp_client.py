@@ -7,6 +7,7 @@ send the credentials to another host.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from itertools import count
 from typing import Final
@@ -24,6 +25,8 @@ PROTOCOL: Final = "2026-07-28"
 TIMEOUT_S: Final = 30.0
 #: The most bytes of a response: a page of events.
 MAX_RESPONSE: Final = 16 * 1024 * 1024
+_END_OF_EVENT: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_LINE: Final = re.compile(r"\r\n|\n|\r")
 _PREFIX: Final = "io.modelcontextprotocol/"
 _META: Final[dict[str, Json]] = {
     f"{_PREFIX}protocolVersion": PROTOCOL,
@@ -67,16 +70,18 @@ class McpClient:
             "user-agent": f"wakeful/{VERSION}",
             **({"authorization": f"Bearer {key}"} if key else {}),
         }
+        events = _Events(number)
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 response = await self._http.request(
-                    "POST", URL(url), headers, compact(message).encode(), MAX_RESPONSE
+                    "POST", URL(url), headers, compact(message).encode(), MAX_RESPONSE, until=events.read
                 )
         except TimeoutError:
             raise McpTimeout(f"{method}: the server did not answer within {TIMEOUT_S:.0f} s") from None
         except (HttpError, OSError, ValueError) as error:
             raise McpError(f"{method}: {str(error) or type(error).__name__}") from error
-        answer = _answer(response.header(b"content-type") or "", response.body, number)
+        events.read(response.body)
+        answer = events.answer or _message(response.body.decode("utf-8", "replace"), number) or {}
         refusal = answer.get("error")
         if isinstance(refusal, dict):
             code = refusal.get("code")
@@ -93,17 +98,31 @@ class McpClient:
         await self._http.close()
 
 
-def _answer(content_type: str, body: bytes, number: int) -> dict[str, Json]:
-    """Return the response message of a body: JSON, or the event of a stream that answers this request."""
-    text = body.decode("utf-8", "replace")
-    if "text/event-stream" not in content_type:
-        return _message(text, number) or {}
-    for block in text.replace("\r\n", "\n").split("\n\n")[:-1]:  # the last one is empty, or was cut off
-        lines = (line[5:].removeprefix(" ") for line in block.split("\n") if line.startswith("data:"))
-        found = _message("\n".join(lines), number)
-        if found is not None:
-            return found
-    return {}
+class _Events:
+    """The events of a stream. It may stay open after the answer, so they are read as they arrive.
+
+    No line of JSON begins with `data:`, so a body that is the answer itself has no events.
+    """
+
+    def __init__(self, number: int) -> None:
+        #: the message that answers the request
+        self.answer: dict[str, Json] | None = None
+        self._number = number
+        #: where the first event begins that is not complete, and up to where its end was searched for
+        self._begin = self._searched = 0
+
+    def read(self, body: bytes | bytearray) -> bool:
+        """Read the events that are complete now, and return whether one is the answer."""
+        while self.answer is None:
+            end = _END_OF_EVENT.search(body, max(self._begin, self._searched - 3))
+            if end is None:
+                self._searched = len(body)
+                return False
+            lines = _LINE.split(body[self._begin : end.start()].decode("utf-8", "replace"))
+            data = (line[5:].removeprefix(" ") for line in lines if line.startswith("data:"))
+            self._begin = self._searched = end.end()
+            self.answer = _message("\n".join(data), self._number)
+        return True
 
 
 def _message(text: str, number: int) -> dict[str, Json] | None:

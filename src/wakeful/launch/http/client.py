@@ -80,9 +80,11 @@ class HttpClient:
         body: bytes | None,
         limit: int,
         on_sent: Callable[[], None] | None = None,
+        until: Callable[[bytearray], bool] | None = None,
     ) -> Response:
         """Send a request, and return the response with up to `limit` bytes of its body.
 
+        `until` gets the body as it arrives, and returns whether that is all which is needed of it.
         `on_sent` is called when there is a connection, just before the request is sent. Raises HttpError or
         AddressRefused if there is no response, ValueError for invalid headers.
         """
@@ -101,7 +103,7 @@ class HttpClient:
                 if on_sent is not None:
                     on_sent()
                 try:
-                    response = await connection.exchange(request, limit)
+                    response = await connection.exchange(request, limit, until)
                 except ConnectionClosed as error:
                     # It may have been closed while it was unused. A post is never sent again: that it did
                     # not arrive cannot be known. Bytes that were not acknowledged may have been read.

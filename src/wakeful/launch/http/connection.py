@@ -62,6 +62,7 @@ class HttpConnection(asyncio.Protocol):
         )
         self._waiter: asyncio.Future[Response] | None = None
         self._limit = 0
+        self._until: Callable[[bytearray], bool] | None = None
         #: done when the connection is closed
         self.closed: asyncio.Future[None] = loop.create_future()
         self._start()
@@ -81,9 +82,12 @@ class HttpConnection(asyncio.Protocol):
 
     # --- for the client ------------------------------------------------------------------------------
 
-    async def exchange(self, request: bytes, limit: int) -> Response:
+    async def exchange(
+        self, request: bytes, limit: int, until: Callable[[bytearray], bool] | None = None
+    ) -> Response:
         """Send a request, and return its response with up to `limit` bytes of its body. Raises HttpError.
 
+        The body may end before, when `until` says of its parts so far that they are enough.
         The connection is closed if the response does not allow another request, and on cancellation.
         """
         transport = self._transport
@@ -91,7 +95,7 @@ class HttpConnection(asyncio.Protocol):
         if transport is None or transport.is_closing():
             raise ConnectionClosed(silent=True)
         self._start()
-        self._limit = limit
+        self._limit, self._until = limit, until
         waiter: asyncio.Future[Response] = self._loop.create_future()
         self._waiter = waiter
         transport.write(request)
@@ -150,7 +154,7 @@ class HttpConnection(asyncio.Protocol):
         elif not self._in_body:
             if self._received > MAX_HEAD * (self._interim + 1):
                 self._fail(_too_large())
-        elif len(self._body) >= self._limit:
+        elif len(self._body) >= self._limit or (self._until is not None and self._until(self._body)):
             self._keep_alive = False
             self._finish()
         elif self._received - self._progress > MAX_HEAD:  # trailers, or extensions of a chunk
