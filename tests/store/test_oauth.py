@@ -126,6 +126,19 @@ async def test_what_has_expired_is_pruned(store: Store) -> None:
     assert await store.oauth_client("c") is None
 
 
+async def test_grants_are_pruned_that_ended_a_month_ago(store: Store) -> None:
+    await store.add_key(_key("own", "python")._replace(client=None))
+    for key_id, ends_ms in ("used", NOW + 2 * DAY), ("1", NOW + DAY):
+        await store.add_key(_key(key_id)._replace(expires_ms=ends_ms))
+    assert await store.revoke_key("used", NOW)
+    await store.prune_oauth(NOW + 31 * DAY - 1)
+    assert [key.id for key in await store.keys("default")] == ["1", "own", "used"]
+    await store.prune_oauth(NOW + 31 * DAY)
+    assert [key.id for key in await store.keys("default")] == ["own", "used"]
+    await store.prune_oauth(NOW + 365 * DAY)
+    assert [key.id for key in await store.keys("default")] == ["own"], "a key shows when it ended"
+
+
 # --- query plans ----------------------------------------------------------------------------------------
 
 
@@ -147,6 +160,7 @@ def _cases() -> list[tuple[str, list[object], int]]:
         ("ADD_TOKEN", [_hash("new"), "access", "5", "5", "r", NOW, NOW, None], 5),
         ("USE_TOKEN", [_hash(5), NOW], 5),
         ("PRUNE_TOKENS", [NOW + 10], 50),
+        ("PRUNE_GRANTS", [NOW - DAY], 50),
         ("EXTEND_KEY", ["5", NOW + 2 * DAY], 5),
     ]
 

@@ -27,8 +27,9 @@ MOST_UNUSED: Final = 1_000
 _UNUSED_KEPT_MS: Final = 30 * _DAY_MS
 #: How long a client is kept after its last use: longer than any token.
 _USED_KEPT_MS: Final = 180 * _DAY_MS
-#: How long a code is kept after it expired.
+#: How long a code is kept after it expired, and a grant: so long its name is shown.
 _CODE_KEPT_MS: Final = _DAY_MS
+_GRANT_KEPT_MS: Final = 30 * _DAY_MS
 
 
 class OAuthClientRow(NamedTuple):
@@ -140,6 +141,10 @@ USE_TOKEN: Final = "UPDATE oauth_tokens SET used_at = $2 WHERE hash = $1 AND use
 PRUNE_TOKENS: Final = """
     DELETE FROM oauth_tokens WHERE hash IN (
         SELECT hash FROM oauth_tokens WHERE expires_at <= $1 FOR UPDATE SKIP LOCKED)"""
+#: keys_of_clients: a range of it; then the primary key. Locked rows stay
+PRUNE_GRANTS: Final = """
+    DELETE FROM keys WHERE id IN (
+        SELECT id FROM keys WHERE client IS NOT NULL AND expires_at <= $1 FOR UPDATE SKIP LOCKED)"""
 #: the primary key
 EXTEND_KEY: Final = "UPDATE keys SET expires_at = $2 WHERE id = $1 AND expires_at < $2"
 
@@ -214,6 +219,7 @@ async def prune(session: SqlSession, now_ms: int) -> int:
     await session.execute(PRUNE_CODES, now_ms - _CODE_KEPT_MS)
     await session.execute(PRUNE_UNUSED, now_ms - _UNUSED_KEPT_MS)
     await session.execute(PRUNE_USED, now_ms - _USED_KEPT_MS)
+    await session.execute(PRUNE_GRANTS, now_ms - _GRANT_KEPT_MS)
     return await session.execute(PRUNE_TOKENS, now_ms)
 
 

@@ -20,6 +20,7 @@ CREATE INDEX keys_of_creator ON keys (created_by) WHERE revoked_at IS NULL;
 -- Assistants that people connected with OAuth. The grant is a row of `keys`; `client` is the host that its tokens
 -- were sent to.
 ALTER TABLE keys ADD COLUMN client text;
+CREATE INDEX keys_of_clients ON keys (expires_at) WHERE client IS NOT NULL;
 -- Clients: registered ones, and copies of the metadata documents of clients that a person approved.
 CREATE TABLE oauth_clients (
     id         text        COLLATE "C" NOT NULL PRIMARY KEY,
