@@ -261,6 +261,16 @@ async def test_a_session_is_pruned_with_its_history_or_not_at_all(
     assert await contents(store) == ["old", "new"]
 
 
+async def test_a_session_with_an_entry_of_the_future_is_not_pruned(store: Store, clock: FalseClock):
+    """Its next entry would have the number of one that is there, and no outcome of it could be written."""
+    await succeed(store, entry("ahead", at_ms=NOW + 9 * DAY))
+    await succeed(store, entry("after the clock was set back"))
+    await store.prune_sessions(NOW + DAY, 1_000)
+    clock.ms = NOW + 2 * DAY
+    await succeed(store, entry("again", at_ms=NOW + 2 * DAY))
+    assert await contents(store) == ["ahead", "again"]
+
+
 async def test_the_history_of_a_deleted_agent_is_deleted_and_stays_so(store: Store):
     await store.put_agent("default", "ops", lambda _: AgentRow(
         "default", "ops", None, None, True, None, None, "", 1, NOW, NOW

@@ -110,11 +110,14 @@ NEXT_TURN: Final = """
 PRUNE_TURNS: Final = """
     DELETE FROM turns WHERE run_id < $1 AND (NOT live OR NOT EXISTS (
         SELECT 1 FROM runs r WHERE r.id = turns.run_id AND r.state IN ('pending', 'retrying', 'running')))"""
-#: the table, all of it; for each, turns_live
+#: the table, all of it; for each, turns_live and the primary key of session_history. An entry may be later
+#: than its session, if the clock was set back
 PRUNE_SESSIONS: Final = """
     DELETE FROM sessions WHERE updated_at < $1 AND due_at IS NULL AND NOT EXISTS (
         SELECT 1 FROM turns t WHERE t.live AND t.workspace = sessions.workspace
-        AND t.agent = sessions.agent AND t.session = sessions.name)"""
+        AND t.agent = sessions.agent AND t.session = sessions.name) AND NOT EXISTS (
+        SELECT 1 FROM session_history h WHERE h.workspace = sessions.workspace
+        AND h.agent = sessions.agent AND h.session = sessions.name)"""
 
 
 async def session_states(session: SqlSession, keys: Sequence[SessionKey]) -> list[SessionState]:
