@@ -44,7 +44,8 @@ MAX_FAILED_OUTPUT: Final = 2 * 1024
 #: The timeout of an attempt if neither the job nor the launcher sets one.
 DEFAULT_TIMEOUT_MS: Final = 600_000
 
-_UNREAD: Final = object()
+#: The payload that is not parsed yet: a value that JSON does not have, and that copies and pickles as itself.
+_UNREAD: Final = Ellipsis
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _NO_TRACE: Final = "0" * 32
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import pickle
 import sys
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
@@ -17,6 +19,12 @@ def test_a_payload_is_parsed_when_it_is_asked_for_and_only_once():
     run = launch(TARGET, '{"to":["me"]}')
     assert run.payload == {"to": ["me"]}
     assert run.payload is run.payload
+
+
+def test_a_run_that_goes_to_another_process_has_its_payload():
+    run = launch(TARGET, '{"to":["me"]}')
+    for copied in (pickle.loads(pickle.dumps(run)), deepcopy(run)):
+        assert copied.payload == {"to": ["me"]}
 
 
 def test_an_unused_payload_is_not_parsed():
