@@ -141,17 +141,31 @@ async def request_in_parts(
     Returns the results, and the error after which the other jobs were not tried. If that is the first
     request, raise it: nothing was done.
     """
-    ids = [job["id"] for job in jobs]
     results: list[T] = []
-    for start in range(0, len(ids), _PART):
-        part: Json = [*ids[start : start + _PART]]
+    for start in range(0, len(jobs), _PART):
         try:
-            results.append(await s.out.wait_for(request({"jobs": part})))
+            results.append(await request_for(s, jobs[start : start + _PART], request))
         except WakefulError as error:
             if not results:
                 raise
             return results, error
     return results, None
+
+
+async def request_for(
+    s: CliSession, jobs: Sequence[JobIdShape], request: Callable[[dict[str, Json]], Awaitable[T]]
+) -> T:
+    """Send a request for these jobs. Those that were deleted since they were found are left out."""
+    while True:
+        ids: Json = [job["id"] for job in jobs]
+        try:
+            return await s.out.wait_for(request({"jobs": ids}))
+        except NotFound:  # nothing was changed
+            known = {job["id"] for job in await s.out.wait_for(s.client.list_every_job())}
+            left = [job for job in jobs if job["id"] in known]
+            if len(left) in (0, len(jobs)):
+                raise
+            jobs = left
 
 
 def confirm(s: CliSession, verb: str, only: Filter, jobs: Sequence[JobIdShape], *, yes: bool) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -139,6 +140,23 @@ def test_only_the_jobs_that_were_confirmed_are_changed(
     done = machine.wakeful("pause", "--label", "team=ops", "--json")
     assert (done.code, {job["name"] for job in done.json["jobs"]}) == (0, {"a", "b"})
     assert "default/late" in enabled(machine)
+
+
+@pytest.mark.parametrize(
+    ("verb", "module", "done_in"),
+    [("pause", job_state, "jobs"), ("delete", selection, "deleted"), ("run", selection, "runs")],
+)
+def test_a_job_that_is_deleted_before_the_answer_stops_no_others(
+    machine: Machine, jobs: dict[str, str], monkeypatch: pytest.MonkeyPatch, verb: str, module: ModuleType,
+    done_in: str,
+):  # fmt: skip
+    def confirm(*_: object, **__: object) -> bool:
+        assert machine.process("delete", "ops/a").code == 0
+        return True
+
+    monkeypatch.setattr(module, "confirm", confirm)
+    done = machine.wakeful(verb, "--agent", "ops", "--label", "team=ops", "--json")
+    assert (done.code, len(done.json[done_in])) == (0, 1), done
 
 
 @pytest.mark.parametrize(("answer", "code", "left"), [("y", 0, 1), ("n", 1, 4), ("", 1, 4)])

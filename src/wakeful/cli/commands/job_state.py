@@ -24,6 +24,7 @@ from wakeful.cli.selection import (
     named_jobs,
     print_failures,
     read_filter,
+    request_for,
     request_in_parts,
 )
 from wakeful.cli.session import CliSession, command
@@ -212,8 +213,7 @@ async def _change_several(
             s.out.show(found)
             print_failures(f"{verb}d", errors)
             return NOT_DONE if jobs else OK
-    ids: Json = [job["id"] for job in jobs]
-    result = await s.out.wait_for(request({"jobs": ids}))
+    result = await request_for(s, jobs, request)
     result["unchanged"] += unchanged
     result["errors"] = [*errors, *result["errors"]]
     return _report(s, f"{verb}d", result)
