@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support import agent_classes
 from tests.support.command_line import Machine, serving
+from wakeful.cli.commands import instances
+from wakeful.client.rest import RestClient
+from wakeful.errors import Unavailable
 
 #: A server imports no module of the tests.
 PROGRAM = Path(agent_classes.__file__).read_text() + "\napp = with_classes(Wakeful())\n"
@@ -99,6 +103,24 @@ def test_instances_are_started_shown_paused_and_stopped(machine: Machine):
     stopped = machine.wakeful("instances", "stop", "report", "us")
     assert (stopped.code, stopped.out.strip()) == (0, "report/us is stopped")
     assert machine.wakeful("instances", "show", "report", "us", "--json").json["schedules"] == []
+
+
+def test_instances_that_were_started_before_a_request_failed_are_shown(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+):
+    start, sent = RestClient.start_instances, list[object]()
+
+    async def cut(self: RestClient, name: str, *, instances: Any, **options: Any) -> object:
+        sent.append(instances)
+        if len(sent) > 1:
+            raise Unavailable("no response")
+        return await start(self, name, instances=instances, **options)
+
+    monkeypatch.setattr(RestClient, "start_instances", cut)
+    monkeypatch.setattr(instances, "_AT_ONCE", 2)
+    done = machine.wakeful("instances", "start", "painter", "--from", "-", "--json", stdin="1\n2\n3\n")
+    assert (done.code, [each["id"] for each in done.json["instances"]]) == (7, ["1", "2"])
+    assert "those from '3' on may not have been started: no response" in done.err
 
 
 def test_instances_of_a_file_are_started_and_deleted(machine: Machine, tmp_path: Path):

@@ -14,8 +14,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from wakeful.cli.arguments import AgentName, Cursor, Limit, json_argument, now_ms
+from wakeful.cli.exit_codes import exit_code
 from wakeful.cli.help import DefaultCommandGroup
-from wakeful.cli.output import first_line, page
+from wakeful.cli.output import first_line, page, print_error
 from wakeful.cli.pages import job_table
 from wakeful.cli.selection import confirm_sentence
 from wakeful.cli.session import CliSession, command, command_group
@@ -23,7 +24,7 @@ from wakeful.cli.tables import Column, ResourceTable
 from wakeful.cli.times import moment_text
 from wakeful.client.instances import delete_all
 from wakeful.client.types import InstanceDelayShape, InstanceFailureShape, InstanceShape
-from wakeful.errors import InvalidArgument, Unavailable
+from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.values.json_value import Json
 from wakeful.values.plural import plural
 
@@ -208,18 +209,28 @@ async def _start_many(
     """Start these instances, in requests of as many as one takes; report those that cannot be started."""
     started: list[InstanceShape] = []
     errors: list[InstanceFailureShape] = []
+    stopped: WakefulError | None = None
     unique = list(dict.fromkeys(ids))
     for first in range(0, len(unique), _AT_ONCE):
         wanted: list[Mapping[str, object]] = [
             {"id": each, "state": state} for each in unique[first : first + _AT_ONCE]
         ]
         call = s.client.start_instances(agent, instances=wanted, replace=replace or None)
-        done = await s.out.wait_for(call)
+        try:
+            done = await s.out.wait_for(call)
+        except WakefulError as error:
+            if first == 0:
+                raise
+            stopped = error
+            break
         started += done["instances"]
         errors += done["errors"]
     lines = [Text(f"{plural(len(started), 'instance')} of {agent} started", "green")]
     lines += [Text(f"{each['id']}: {each['message']}", "red") for each in errors]
     s.out.show({"instances": started, "errors": errors}, *lines)
+    if stopped is not None:
+        print_error(f"those from '{unique[first]}' on may not have been started: {stopped.message}")
+        raise typer.Exit(exit_code(stopped))
     if errors:
         raise typer.Exit(1)
 
