@@ -95,6 +95,7 @@ def test_a_job_of_another_agent_is_suggested_with_its_agent(machine: Machine):
         ("say", "wrter", "hello"),
         ("sessions", "wrter"),
         ("list", "--agent", "wrter"),
+        ("subscriptions", "list", "--agent", "wrter"),
         ("show", "wrter/digest"),
         ("run", "digest", "--agent", "wrter"),
     ],

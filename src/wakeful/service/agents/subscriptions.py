@@ -237,6 +237,8 @@ class Subscriptions:
         await self._accounts.authorize(principal, "read", workspace, agent)
         own = None if principal.role == "admin" else principal.actor
         found = await self._store.subscriptions(workspace, agent, own, after, limit)
+        if not found:
+            await self._accounts.check_agent(principal, workspace, agent)
         await self._accounts.names.load(row.principal for row in found)
         return found
 
