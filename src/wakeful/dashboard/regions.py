@@ -2,8 +2,8 @@
 
 A page that received an event gets a response that was rendered after it: it names the number of that event.
 
-A response is shared by callers who see the same: of the same workspace, role, agent and time zone. So a
-region must not show anything about the caller's own key or session.
+A response is shared by callers who see the same: of the same workspace, role, agent and time zone, either
+people or calls of a run. So a region must not show anything about the caller's own key or session.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KEPT_S: Final = 2.0
 MOST_REGIONS: Final = 10
 _BUDGET: Final = 16 * MB
 
-Key = tuple[str | None, str, str | None, str, str, str]
+Key = tuple[str | None, str, str | None, str | None, str, str, str]
 
 
 class _Kept(NamedTuple):
@@ -66,7 +66,8 @@ def wanted_position(header: str | None) -> int | None:
 
 def region_key(principal: Principal, url: str, header: str, zone: str = "UTC") -> Key:
     """Return what a cached response depends on."""
-    return principal.workspace, principal.role, principal.agent, url, header, zone
+    # A run may do less than a person, and one less than another: `may` decides which buttons there are.
+    return principal.workspace, principal.role, principal.agent, principal.run_id, url, header, zone
 
 
 class _Making(NamedTuple):

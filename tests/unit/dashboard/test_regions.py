@@ -91,6 +91,7 @@ def test_callers_who_see_something_else_do_not_share():
         Principal("key:1", "member", None),
         Principal("key:1", "agent", "acme", "ada"),
         Principal("key:1", "agent", "acme", "bob"),
+        Principal("key:1", "member", "acme", run_id="01980000-0000-7000-8000-000000000000"),
     ]
     key = region_key(ADA, "/jobs?", "rows")
     assert region_key(same, "/jobs?", "rows") == key
