@@ -92,6 +92,7 @@ def test_output_that_cannot_be_written_is_an_error_in_one_sentence_and_a_closed_
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     sentence = "wakeful: the output cannot be written: No space left on device\n"
     assert (done.returncode, done.stderr) == (1, sentence)
-    closed = ["sh", "-c", '"$@" >&-', "sh", *command]
-    done = subprocess.run(closed, stderr=subprocess.PIPE, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    for stream in ("", "2"):
+        closed = ["sh", "-c", f'"$@" {stream}>&-', "sh", *command]
+        done = subprocess.run(closed, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
