@@ -10,7 +10,7 @@ import io
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypedDict, TypeVar, Unpack, cast
 from urllib.parse import quote, urlsplit
@@ -79,7 +79,7 @@ class Connection:
         run_id: str | None = None,
     ) -> None:
         self.url = url.strip().rstrip("/")
-        self.key = key
+        self.key = key and key.strip()  # a file of a secret ends with a line end
         #: where the key comes from and what to do if it is refused, in words
         self.key_source = key_source
         #: the run that makes the requests
@@ -117,9 +117,11 @@ class Connection:
             await session.close()
 
     def _forget_ended_loops(self) -> None:
-        for loop in [loop for loop in self._sessions if loop.is_closed()]:
+        for loop in [loop for loop in list(self._sessions) if loop.is_closed()]:
             loop.set_exception_handler(lambda loop, context: None)  # no message about open connections
-            self._sessions.pop(loop).detach()
+            session = self._sessions.pop(loop, None)
+            if session is not None:  # another thread forgets them too
+                session.detach()
 
     async def request(
         self,
@@ -318,7 +320,17 @@ def path(*parts: str) -> str:
     for part in parts:
         if part in (".", ".."):  # a part of an address that leads elsewhere, quoted or not
             raise InvalidArgument(f"'{part}' is not a name or an id")
+        check_text(part)
     return "/api/workspaces/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def check_text(text: str) -> str:
+    """Return text that can be part of an address; InvalidArgument for a lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"{text!a:.64} is not text in Unicode") from None
+    return text
 
 
 def check_next(cursor: str | None, following: str) -> str:
@@ -384,15 +396,17 @@ def _payload(body: Json) -> bytes | io.BytesIO:
 
 def _pairs(query: Query) -> list[tuple[str, str]]:
     return [
-        (name, _text(each))
+        (name, _text(name, each))
         for name, value in query.items()
         if value is not None
-        for each in ([value] if isinstance(value, str | int) else value)
+        for each in (value if isinstance(value, Iterable) and not isinstance(value, str) else [value])
     ]
 
 
-def _text(value: str | int | bool | None) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _text(name: str, value: str | int | bool | None) -> str:
+    if not isinstance(value, str | int):
+        raise InvalidArgument(f"{name}: {value!r:.64} is neither text nor a whole number")
+    return str(value).lower() if isinstance(value, bool) else check_text(str(value))
 
 
 def _cause(error: Exception) -> str:

@@ -29,6 +29,9 @@ A_co = TypeVar("A_co", covariant=True)
 #: Seconds to wait for the thread to end.
 _JOIN_TIMEOUT: Final = 5.0
 _CLOSED: Final = "this client is closed; create another one"
+_OWN_LOOP: Final = (
+    "a blocking call on the event loop of this client would never end; use the async client there"
+)
 
 
 class Portal:
@@ -94,7 +97,8 @@ class Portal:
                 except StopAsyncIteration:
                     return
         finally:
-            # After an interrupted wait the generator is closing already; after `close` it is closed.
+            # After an interrupted wait the generator is closing already; after `close` it is closed. On the
+            # loop itself, where garbage may be collected, the loop closes it.
             with contextlib.suppress(RuntimeError, FailedPrecondition):
                 self.call(items.aclose())
 
@@ -109,6 +113,8 @@ class Portal:
             self._closed = True
         if self._closed:
             raise FailedPrecondition(_CLOSED)
+        if self._loop is not None and self._loop is asyncio._get_running_loop():
+            raise FailedPrecondition(_OWN_LOOP)
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             thread = threading.Thread(

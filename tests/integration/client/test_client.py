@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,6 +29,7 @@ from wakeful import (
     Webhook,
 )
 from wakeful.client import AsyncClient
+from wakeful.client.connection import Connection
 from wakeful.schedule.schedules import Every
 from wakeful.service.runs.dead_letters import DeadLetterService
 
@@ -158,12 +160,25 @@ async def test_all_dead_letters_are_more_than_one_request(
     assert not {run.id for run in await client.runs.dead_letters()} & set(dead)
 
 
-@pytest.mark.parametrize("name", [".", ".."])
+@pytest.mark.parametrize("name", [".", "..", "a\ud800"])
 async def test_a_name_leads_to_no_other_path(client: AsyncClient, name: str):
     calls = [client.jobs.rotate_secret, client.jobs.get, client.runs.get, client.agents.get]
     for call in calls:
-        with pytest.raises(InvalidArgument, match="is not a name or an id"):
+        with pytest.raises(InvalidArgument, match=r"is not a name or an id|is not text in Unicode"):
             await call(name)
+
+
+async def test_a_filter_that_cannot_be_sent_is_rejected(client: AsyncClient):
+    await client.jobs.create("a", schedule=SELDOM, labels={"team": "ops"})
+    with pytest.raises(InvalidArgument, match="not text in Unicode"):  # not the jobs of the team 'ops'
+        await client.jobs.list(labels={"team": "o\ud800ps"})
+    with pytest.raises(InvalidArgument, match=r"limit: 1\.5 is neither"):
+        await client.runs.list(limit=1.5)  # type: ignore[arg-type]
+
+
+async def test_a_key_may_end_with_a_line_end(client: AsyncClient):
+    async with AsyncClient(client.url, f"{client._rest.key}\n") as other:
+        assert await other.jobs.list() == []
 
 
 async def test_work_is_claimed_and_completed(client: AsyncClient):
@@ -270,3 +285,29 @@ async def test_a_client_works_in_one_event_loop_after_another(
     await client.close()
     gc.collect()
     assert "Unclosed" not in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the loops end with open connections
+def test_threads_with_event_loops_of_their_own_share_a_client():
+    connection = Connection("http://127.0.0.1:1", None)
+
+    def open_and_end() -> None:
+        asyncio.run(connection.open())
+
+    class Interrupted(asyncio.SelectorEventLoop):
+        """A loop during whose check another thread has its turn."""
+
+        def is_closed(self) -> bool:
+            if others:
+                other = others.pop()
+                other.start()
+                other.join(PATIENCE)
+            return super().is_closed()
+
+    others: list[threading.Thread] = []
+    loop = Interrupted()
+    loop.run_until_complete(connection.open())
+    loop.close()
+    others.append(threading.Thread(target=open_and_end))
+    open_and_end()
+    assert loop not in connection._sessions

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -86,3 +88,30 @@ def test_a_call_that_exits_ends_the_others_too():
     portal.close()
     with pytest.raises(FailedPrecondition):
         portal.call(work())
+
+
+def test_an_iterator_that_is_collected_on_the_loop_does_not_block_it():
+    closed = threading.Event()
+
+    async def count() -> AsyncGenerator[int, None]:
+        try:
+            for number in range(100):
+                yield number
+        finally:
+            closed.set()
+
+    async def on_close() -> None:
+        pass
+
+    async def collect() -> None:
+        gc.collect()
+
+    portal = Portal(on_close)
+    numbers = portal.each(count())
+    assert next(numbers) == 0
+    cycle: list[object] = [numbers]
+    cycle.append(cycle)
+    del numbers, cycle
+    portal.call(collect(), 10)
+    assert closed.wait(10)
+    portal.close()
