@@ -275,13 +275,14 @@ class CeleryLauncher:
         for start in range(0, len(due), _BATCH):
             batch = due[start : start + _BATCH]
             states = await loop.run_in_executor(reader, client.read, [each.task_id for each in batch])
-            for each in batch:
-                try:
-                    await self._report_state(each, states.get(each.task_id))
-                except Unavailable:
-                    raise
-                except Exception:  # of one task: the others are not affected
-                    log.exception("celery.result_error", run_id=each.run_id, task_id=each.task_id)
+            reports = [self._report_state(each, states.get(each.task_id)) for each in batch]
+            errors = await asyncio.gather(*reports, return_exceptions=True)  # those of one affect no other
+            for each, error in zip(batch, errors, strict=True):
+                if isinstance(error, Exception) and not isinstance(error, Unavailable):
+                    log.error("celery.result_error", run_id=each.run_id, task_id=each.task_id, exc_info=error)
+            for error in errors:
+                if isinstance(error, Unavailable):
+                    raise error
 
     async def _report_state(self, awaited: Awaited, state: TaskState | None) -> None:
         """Report the state of a task about its run, if it has changed.

@@ -310,6 +310,30 @@ async def test_results_whose_reading_is_cancelled_at_any_await_are_read_again():
         assert await cancel_at_each_await(read, check, prepare=prepare) >= 2
 
 
+async def test_results_are_applied_together_and_one_that_has_to_wait_holds_up_no_other():
+    world = _World({})
+    others = asyncio.Barrier(LAUNCHES - 1)
+
+    async def apply(kind: str, report: Report) -> ReportResult:
+        if report.run_id == "r0":
+            raise Unavailable("its launch is not recorded yet")
+        await others.wait()
+        return await world._apply(kind, report)
+
+    async with _open(world), asyncio.timeout(30):
+        watching = world.launcher._watching
+        assert watching is not None
+        watching.cancel()  # only the call of this test reads
+        await asyncio.gather(watching, return_exceptions=True)
+        world.launcher.apply_report = apply
+        await asyncio.gather(*map(world.launcher.start, _launches(LAUNCHES)))
+        await asyncio.sleep(0.11)  # new tasks are asked for after a moment
+        client: Any = world
+        with pytest.raises(Unavailable):
+            await world.launcher._read_due(client)
+        assert len(world.reports) == LAUNCHES - 1
+
+
 @pytest.mark.parametrize("work", ['{"target":{"kind":"webhook","url":"https://a.example"}}', "{garbage"])
 @pytest.mark.parametrize(("requires", "edited"), [("celery", False), ("", True), ("celery:other", True)])
 async def test_the_result_of_a_dead_replica_is_read_also_if_the_job_was_edited(
