@@ -243,6 +243,7 @@ def build_launch(
         launch.taken_over = run.reason == TAKEN_OVER
         unlaunched = run.reason in (BUDGET, PRECHECK_FAILED) and run.failed_attempts == 0
         launch.retried = run.attempt > 1 and not unlaunched
+        launch.failed_attempts = run.failed_attempts
     if isinstance(launch, SignalLaunch) and isinstance(run, TakenRun):
         launch.instance, launch.instance_id, launch.signal = run.instance, run.instance_id, run.signal
         launch.state_text, launch.state_version, launch.revision = run.data, run.state_version, run.revision

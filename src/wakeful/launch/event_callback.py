@@ -192,9 +192,9 @@ class EventLauncher(WebhookLauncher):
             body = run.payload_text
         else:
             body = compact(_tick(run, subscription, at).to_json())
-            if run.missed and not run.retried:
+            if run.missed and not run.failed_attempts:  # again after an attempt that could not record it
                 await self.lose(subscription)
-        if run.attempt >= MAX_ATTEMPTS and not is_control:  # whatever becomes of it
+        if run.failed_attempts + 1 >= MAX_ATTEMPTS and not is_control:  # whatever becomes of it
             await self.lose(subscription)
         launch = run.with_target({"kind": "webhook", "url": url, "subscription": subscription}, body)
         try:
@@ -208,7 +208,7 @@ class EventLauncher(WebhookLauncher):
             await self.end(subscription, "gone")
             return outcome._replace(pause_job=False)
         status = outcome.response_code or 500
-        if is_control and (status in _REFUSED or run.attempt >= _CONTROL_ATTEMPTS):
+        if is_control and (status in _REFUSED or run.failed_attempts + 1 >= _CONTROL_ATTEMPTS):
             return Succeeded(f"the callback did not take it: {outcome.error}", response_code=status)
         outcome = outcome._replace(permanent=outcome.permanent or status == _TOO_LARGE)
         if outcome.permanent:

@@ -143,6 +143,8 @@ class Launch(_OfNoInstance):
     taken_over: bool = False
     #: whether the target was launched before, by an earlier attempt
     retried: bool = field(init=False)
+    #: how many earlier attempts failed and count towards `max_attempts`; `attempt` is larger after others
+    failed_attempts: int = 0
     #: whether its precheck still has to be asked
     unchecked: bool = False
     #: whether a budget applies to it: each step that uses something needs a reservation

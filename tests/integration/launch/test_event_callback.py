@@ -11,6 +11,7 @@ from aiohttp import web
 
 from tests.support.receiver import OPEN, SECRET, Receiver, Secrets, failed
 from tests.unit.launch.launches import launch
+from wakeful.errors import Unavailable
 from wakeful.launch import event_callback
 from wakeful.launch.event_callback import MAX_ATTEMPTS, EventLauncher
 from wakeful.launch.port import Launch
@@ -38,9 +39,10 @@ class Launcher(EventLauncher):
         self.lost.append(identity)
 
 
-def delivery(payload: str | None, attempt: int = 1, missed: int = 0) -> Launch:
-    run = launch({"kind": "event", "subscription": "sub_1", "sinceMs": 5}, payload, attempt=attempt)
-    run.missed = missed
+def delivery(payload: str | None, failed_attempts: int = 0, missed: int = 0) -> Launch:
+    """Return an attempt. Its number says nothing: attempts that do not count raise it too."""
+    run = launch({"kind": "event", "subscription": "sub_1", "sinceMs": 5}, payload, attempt=40)
+    run.missed, run.failed_attempts = missed, failed_attempts
     return run
 
 
@@ -58,7 +60,7 @@ async def test_an_event_is_lost_after_its_last_attempt_or_if_it_is_too_large(
     receiver.answers(503)
     assert not failed(await launcher.start(delivery(EVENT))).permanent
     assert launcher.lost == []
-    await launcher.start(delivery(EVENT, MAX_ATTEMPTS))
+    await launcher.start(delivery(EVENT, MAX_ATTEMPTS - 1))
     assert launcher.lost == ["sub_1"]
     receiver.answers(413)
     assert failed(await launcher.start(delivery(EVENT))).permanent
@@ -73,18 +75,25 @@ async def test_a_callback_that_never_answers_loses_the_last_attempt_and_holds_up
         return web.Response()
 
     receiver.answer = hang
-    for attempt in (1, MAX_ATTEMPTS):
+    for failures in (0, MAX_ATTEMPTS - 1):
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(launcher.start(delivery(EVENT, attempt)), 0.2)
+            await asyncio.wait_for(launcher.start(delivery(EVENT, failures)), 0.2)
     assert launcher.lost == ["sub_1"]
     monkeypatch.setattr(event_callback, "_CONTROL_S", 0.1)
     assert not failed(await launcher.start(delivery(GAP))).permanent
-    assert isinstance(await launcher.start(delivery(GAP, 5)), Succeeded)
+    assert isinstance(await launcher.start(delivery(GAP, 4)), Succeeded)
 
 
 async def test_a_tick_after_missed_ones_reports_that_once(launcher: Launcher) -> None:
-    for attempt, missed in ((1, 0), (1, 3), (2, 3)):
-        assert isinstance(await launcher.start(delivery(None, attempt, missed)), Succeeded)
+    async def fail(identity: str) -> None:
+        raise Unavailable("the database does not respond")
+
+    launcher.lose = fail
+    first = failed(await launcher.start(delivery(None, 0, 3)))
+    assert (first.counted, launcher.lost) == (False, [])
+    launcher.lose = launcher._lose
+    for failures, missed in ((0, 0), (0, 3), (1, 3)):
+        assert isinstance(await launcher.start(delivery(None, failures, missed)), Succeeded)
     assert launcher.lost == ["sub_1"]
 
 
@@ -101,7 +110,7 @@ async def test_a_gap_holds_up_no_events_if_the_callback_does_not_take_it(
 ) -> None:
     receiver.answers(503)
     assert not failed(await launcher.start(delivery(GAP))).permanent
-    assert isinstance(await launcher.start(delivery(GAP, 5)), Succeeded)
+    assert isinstance(await launcher.start(delivery(GAP, 4)), Succeeded)
     receiver.answers(400)
     assert isinstance(await launcher.start(delivery(GAP)), Succeeded)
     assert launcher.lost == []
