@@ -207,7 +207,6 @@ class CoalescedEvents:
         self._accounts = accounts
         self._channels: dict[tuple[Scope, float], _Channel] = {}
         self._figures = FigureCache(store)
-        self._starting = asyncio.Lock()
         self._reader: asyncio.Task[None] | None = None
         self._last = 0
         self._awake = asyncio.Event()
@@ -263,6 +262,7 @@ class CoalescedEvents:
                 subscription.end()
             channel.subscriptions.clear()
         self._drop_unused()
+        self._figures = FigureCache(self._store)  # the scheduler may start again on another event loop
 
     def _drop_unused(self) -> None:
         """Drop channels without subscriptions, and the reader without channels."""
@@ -281,12 +281,14 @@ class CoalescedEvents:
 
     async def _follow(self) -> None:
         """Start the reader if it is not running."""
-        async with self._starting:
-            if self._reader is None:
-                self._last = await self._store.last_change()
-                self._reader = asyncio.create_task(
-                    self._read(), name="wakeful-coalesced-events", context=Context()
-                )
+        if self._reader is not None and not self._reader.done():
+            return
+        last = await self._store.last_change()
+        if self._reader is None or self._reader.done():  # nobody else has started it meanwhile
+            self._last, self._awake = last, asyncio.Event()  # the scheduler may have had another event loop
+            self._reader = asyncio.create_task(
+                self._read(), name="wakeful-coalesced-events", context=Context()
+            )
 
     # --- the reader -------------------------------------------------------------------------------
 

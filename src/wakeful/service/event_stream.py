@@ -200,7 +200,6 @@ class EventStream:
         self._accounts = accounts
         # Weak: a subscription that was dropped without being closed does not keep the reader running.
         self._listeners: WeakSet[Subscription] = WeakSet()
-        self._starting = asyncio.Lock()
         self._reader: asyncio.Task[None] | None = None
         #: the newest events, without gaps in their numbers; None for an event whose run was deleted
         self._cache: list[Event | None] = []
@@ -310,11 +309,13 @@ class EventStream:
 
     async def _follow(self) -> None:
         """Start the reader if it is not running."""
-        async with self._starting:
-            if self._reader is None:
-                self._last = await self._store.last_change()
-                self._empty_cache()
-                self._reader = asyncio.create_task(self._read(), name="wakeful-events", context=Context())
+        if self._reader is not None and not self._reader.done():
+            return
+        last = await self._store.last_change()
+        if self._reader is None or self._reader.done():  # nobody else has started it meanwhile
+            self._last, self._awake = last, asyncio.Event()  # the scheduler may have had another event loop
+            self._empty_cache()
+            self._reader = asyncio.create_task(self._read(), name="wakeful-events", context=Context())
 
     async def _read(self) -> None:
         while self._listeners:

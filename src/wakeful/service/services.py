@@ -327,6 +327,8 @@ class Services:
             stack.push_async_callback(self.auth.web_sessions.close)
             stack.push_async_callback(self.admin.calendar.close)
             stack.push_async_callback(self.weeks.close)
+        # The scheduler may start again on another event loop.
+        self.all_batches = asyncio.Semaphore(ALL_BATCHES_AT_ONCE)
 
     def now_ms(self) -> int:
         """Return the current time of the store's clock."""

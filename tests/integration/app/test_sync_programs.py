@@ -25,6 +25,7 @@ from wakeful import (
     Wakeful,
     WakefulError,
 )
+from wakeful.service.auth.access import LOCAL
 
 
 async def started(app: Wakeful) -> None:
@@ -244,6 +245,31 @@ def test_calls_of_threads_and_other_loops_end_while_the_app_starts_and_stops(new
 async def _run_briefly(app: Wakeful) -> None:
     async with app:
         await asyncio.sleep(0.1)
+
+
+@on_one_store
+def test_an_app_that_starts_again_on_another_loop_has_all_its_services(new_app: NewApp):
+    app, kept = new_app(), list[object]()
+
+    async def use(job: str, agent: str | None) -> None:
+        async with app:
+            keys, uses, live = app.services.auth.keys, app.services.auth.open_uses, app.services.live
+            row, text = await keys.create(LOCAL, "default", {"name": "robot", "role": "member"})
+            ended = asyncio.Event()
+            kept.append(await uses.add(text, lambda: keys.authenticate(text), ended.set))
+            events = await app.services.events.subscribe(LOCAL, "default")
+            summaries = await asyncio.gather(*(live.subscribe(LOCAL, "default", 250) for _ in range(3)))
+            async with asyncio.timeout(PATIENCE):
+                assert all(await asyncio.gather(*(each.next() for each in summaries)))
+                assert await app.services.admin.peaks.get(LOCAL, "default", agent)
+                await keys.revoke(LOCAL, "default", row.id)
+                await ended.wait()
+                await app.jobs.create(job, schedule=SELDOM, target={"kind": "pull"})
+                assert await events.next(PATIENCE)
+                assert all(await asyncio.gather(*(each.next() for each in summaries)))
+
+    asyncio.run(use("first", "default"))
+    asyncio.run(use("second", None))
 
 
 def test_a_call_to_a_loop_that_is_not_running_is_refused(new_app: NewApp):

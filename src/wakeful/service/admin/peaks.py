@@ -7,6 +7,7 @@ and does not wait for it.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import ThreadPoolExecutor
@@ -69,15 +70,17 @@ class Computations(Generic[K, T]):
 
     def __init__(self) -> None:
         self._computing: dict[K, asyncio.Task[T]] = {}
-        self._closed = False
+        #: set when the scheduler stops; it may start again
+        self._stopped = threading.Event()
 
     async def close(self) -> None:
         """Stop computing."""
-        self._closed = True
+        self._stopped.set()
         tasks = [*self._computing.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._stopped = threading.Event()
 
     def start(self, key: K, compute: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:
         """Start a computation, or return the one in progress. A later request starts a failed one again."""
@@ -87,11 +90,17 @@ class Computations(Generic[K, T]):
             task.add_done_callback(partial(self._done, key))
         return task
 
-    def pause(self) -> None:
-        """Let the event loop run. Called in the thread."""
-        if self._closed:
-            raise _Stopped
-        time.sleep(self.pause_s)
+    @property
+    def pause(self) -> Callable[[], None]:
+        """What the thread calls to let the event loop run, until the scheduler stops."""
+        stopped = self._stopped
+
+        def pause() -> None:
+            if stopped.is_set():
+                raise _Stopped
+            time.sleep(self.pause_s)
+
+        return pause
 
     def _done(self, key: K, task: asyncio.Task[T]) -> None:
         self._computing.pop(key, None)
@@ -155,6 +164,7 @@ class WeekCache(Computations[_Key, ComputedWeek]):
         """Stop computing."""
         for timer in self._timers.values():
             timer.cancel()
+        self._timers.clear()
         await super().close()
 
     def _age_ms(self, kept: ComputedWeek) -> int:
@@ -162,7 +172,7 @@ class WeekCache(Computations[_Key, ComputedWeek]):
 
     def _compute_later(self, workspace: str, delay_s: float) -> None:
         waiting = workspace in self._timers or (workspace, None) in self._computing
-        if waiting or self._closed or len(self._timers) >= _MOST_WAITING:
+        if waiting or self._stopped.is_set() or len(self._timers) >= _MOST_WAITING:
             return
         loop = asyncio.get_running_loop()
         self._timers[workspace] = loop.call_later(delay_s, self._compute_now, workspace)
@@ -171,7 +181,7 @@ class WeekCache(Computations[_Key, ComputedWeek]):
         del self._timers[workspace]
         kept = self._kept.get((workspace, None))
         is_recent = kept is not None and self._age_ms(kept) < KEPT_MS  # a page needed it meanwhile
-        if not self._closed and not is_recent:
+        if not self._stopped.is_set() and not is_recent:
             self._compute((workspace, None))
 
     def _compute(self, key: _Key) -> asyncio.Task[ComputedWeek]:

@@ -297,6 +297,9 @@ class OpenUses:
         use = OpenUse(self, credential, authenticate, end)
         self._open.add(use)
         if self._watching is None or self._watching.done():
+            self._changed = asyncio.Event()  # the scheduler may have had another event loop
+            if self._suspects:
+                self._changed.set()
             # Not in the context of this request: it reads for all tenants.
             self._watching = asyncio.create_task(self._watch(), name="wakeful-credentials", context=Context())
         try:
@@ -317,9 +320,10 @@ class OpenUses:
 
     async def close(self) -> None:
         """Stop watching: the process stops."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.wait({self._watching})
+        watching, self._watching = self._watching, None
+        if watching is not None and not watching.done():  # one of an earlier event loop is
+            watching.cancel()
+            await asyncio.wait({watching})
 
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
