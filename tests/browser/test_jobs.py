@@ -182,6 +182,36 @@ async def test_failures_of_single_jobs_are_listed(ask: ApiClient, new_tab: NewTa
     await expect(rows(tab)).to_have_count(2)
 
 
+async def test_a_selected_job_that_was_deleted_stops_no_others(ask: ApiClient, tab: Tab) -> None:
+    tab.expected += ["404", "net::ERR_FAILED"]
+    await tab.page.route("**/events?*", lambda route: route.abort())  # the page does not follow
+    await some_jobs(ask, 4)
+    await tab.open("jobs")
+    await tab.page.get_by_label("Select all jobs on this page").check()
+    await ask("DELETE", f"{HOME}/agents/default/jobs/job-01")
+    await tab.page.locator("[data-bulk=pause]").click()
+    dialog = tab.page.get_by_role("dialog", name="Pause 3 jobs")
+    await expect(dialog).to_contain_text("1 job cannot be changed: It was deleted meanwhile.")
+    await ask("DELETE", f"{HOME}/agents/default/jobs/job-02")
+    await dialog.get_by_role("button", name="Pause 3 jobs").click()
+    await expect(tab.page.locator(".toast")).to_contain_text("2 jobs paused, 1 failed")
+    assert await states(ask) == {"default/job-00": "paused", "default/job-03": "paused"}
+
+
+async def test_jobs_that_wait_for_approval_are_not_resumed_with_others(ask: ApiClient, tab: Tab) -> None:
+    await some_jobs(ask, 1, enabled=False)
+    await ask("PUT", f"{HOME}/agents/ops", {"approval": "required"})
+    agent = await ask.new("agent", agent="ops")
+    await agent("POST", f"{HOME}/agents/ops/jobs", {"name": "own", "schedule": SELDOM})
+    await tab.open("jobs")
+    await tab.page.get_by_label("Select all jobs on this page").check()
+    await tab.page.locator("[data-bulk=resume]").click()
+    await tab.page.get_by_role("button", name="Resume 1 job").click()
+    await expect(tab.page.locator(".toast", has_text="1 job resumed")).to_be_visible()
+    await expect(tab.page.locator(".toast", has_text="approve each in its menu")).to_be_visible()
+    assert await states(ask) == {"default/job-00": "active", "ops/own": "approval"}
+
+
 async def test_runs_that_have_not_started_can_be_cancelled(ask: ApiClient, tab: Tab) -> None:
     await some_jobs(ask, 3, target={"kind": "pull"})
     await tab.open("jobs")

@@ -25,7 +25,7 @@ const nameOf = (job) => `${job.agentId}/${job.name}`;
 export async function bulk(action, select, refresh = () => {}) {
   let found;
   try {
-    found = await post(path("jobs", action), { ...select, dryRun: true });
+    found = select.jobs ? await findSelected(action, select.jobs) : await post(path("jobs", action), { ...select, dryRun: true });
   } catch (error) {
     toast(error.message, { kind: "error" });
     return false;
@@ -40,6 +40,36 @@ export async function bulk(action, select, refresh = () => {}) {
   const done = await carryOut(action, found.jobs.map((job) => job.id), fields);
   report(action, done, refresh);
   return true;
+}
+
+async function findSelected(action, ids) {
+  const found = { count: 0, unchanged: 0, jobs: [], errors: [] };
+  for await (const part of send(action, ids, { dryRun: true })) {
+    found.count += part.count;
+    found.unchanged += part.unchanged ?? 0;
+    found.jobs.push(...part.jobs);
+    found.errors.push(...part.errors);
+  }
+  return found;
+}
+
+// Yields the results. If a job was deleted meanwhile, the server refuses all of a request: then each half has its own.
+async function* send(action, ids, fields) {
+  let result;
+  try {
+    result = await post(path("jobs", action), { jobs: ids, ...fields });
+  } catch (error) {
+    if (error.status !== 404) throw error;
+    if (ids.length === 1) {
+      result = { count: 0, jobs: [], errors: [{ agentId: "", name: "", message: "It was deleted meanwhile." }] };
+    } else {
+      const half = ids.length >> 1;
+      yield* send(action, ids.slice(0, half), fields);
+      yield* send(action, ids.slice(half), fields);
+      return;
+    }
+  }
+  yield result;
 }
 
 // --- the question ---
@@ -97,10 +127,11 @@ async function carryOut(action, ids, fields) {
       break;
     }
     try {
-      const result = await post(path("jobs", action), { jobs: part, ...fields });
-      done.jobs.push(...result.jobs);
-      done.runs.push(...(result.runs ?? []));
-      done.errors.push(...result.errors);
+      for await (const result of send(action, part, fields)) {
+        done.jobs.push(...result.jobs);
+        done.runs.push(...(result.runs ?? []));
+        done.errors.push(...result.errors);
+      }
     } catch (error) {
       done.errors.push({ agentId: "", name: "", message: error.message });
       done.left = ids.length - start;

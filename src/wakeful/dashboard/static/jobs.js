@@ -115,7 +115,7 @@ function startMenus(root, region) {
 function startSelection(root, region, refresh) {
   const bar = root.querySelector("[data-selection-bar]");
   if (!bar) return () => {};
-  const selected = new Map(); // id: name
+  const selected = new Map(); // id: whether it waits for approval
   let everything = false; // all that match the filter, also on other pages
   let last = null; // the last box that was changed, for ranges
   let listed = address(); // of the filter that the list shows: the chosen one, once it is loaded
@@ -149,7 +149,7 @@ function startSelection(root, region, refresh) {
     show();
   };
   const set = (box, on) => {
-    if (on) selected.set(rowOf(box).key, rowOf(box).link.textContent);
+    if (on) selected.set(rowOf(box).key, "version" in rowOf(box).row.dataset);
     else selected.delete(rowOf(box).key);
   };
 
@@ -184,8 +184,12 @@ function startSelection(root, region, refresh) {
     }
     const button = event.target.closest("[data-bulk]");
     if (button) {
-      const select = everything ? JSON.parse(found().dataset.selection) : { jobs: [...selected.keys()] };
-      act(button.dataset.bulk, select);
+      const action = button.dataset.bulk;
+      // What waits for approval is approved one by one, by who has looked at it.
+      const ids = [...selected.keys()].filter((id) => action !== "resume" || !selected.get(id));
+      if (everything) act(action, JSON.parse(found().dataset.selection));
+      else if (ids.length) act(action, { jobs: ids });
+      if (!everything && ids.length < selected.size) toast("Jobs that wait for approval are not resumed: approve each in its menu.");
     }
   });
 
