@@ -344,6 +344,7 @@ async def test_a_blocked_instance_shows_why_and_is_resumed(new_app: NewApp):
 
     fixed: list[str] = []
     async with started(new_app, counter(version=2, migrate=migrate)) as app:
+        await app.agents.start("counter", "eu")  # else it is tried once more if it blocks before it has 2
         run = await app.agents.send("counter", "eu", "add")
         await in_state(app, run.id, "retrying")
         info = await app.agents.instance("counter", "eu")
