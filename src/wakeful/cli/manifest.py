@@ -135,8 +135,8 @@ def plan(
     """Return the changes that turn `jobs` into the file's.
 
     `would_be` has each job of the file that exists as the server would save it: only the server knows its
-    defaults. With an `agent`, jobs of agents that neither it nor the file names are not removed: one file may
-    be applied to several agents.
+    defaults. One that is missing counts as changed: the server does not say. With an `agent`, jobs of agents
+    that neither it nor the file names are not removed: one file may be applied to several agents.
     """
     existing = {(job["agentId"], job["name"]): job for job in jobs}
     changes: list[ManifestChange] = []
@@ -145,9 +145,9 @@ def plan(
         if key not in existing:
             changes.append(ManifestChange("created", *key, wanted.document))
             continue
-        old, new = existing[key], would_be[key]
-        kind: Kind = "unchanged" if old["revision"] == new["revision"] else "changed"
-        fields = changed_fields(old, new) if kind == "changed" else {}
+        old, new = existing[key], would_be.get(key)
+        kind: Kind = "unchanged" if new and old["revision"] == new["revision"] else "changed"
+        fields = changed_fields(old, new) if new and kind == "changed" else {}
         changes.append(ManifestChange(kind, *key, wanted.document, fields))
     if prune:
         if manifest.name is None:

@@ -66,7 +66,8 @@ async def check_documents(
 ) -> tuple[list[tuple[J, JobShape]], list[tuple[J, WakefulError]]]:
     """Have the server check the documents of jobs.
 
-    Return the jobs that exist, as they would be saved, and those that it refuses, in their order.
+    Return the jobs that exist, as they would be saved, and those that it refuses, in their order. A server of
+    an earlier version does not say how they would be saved.
     """
     refused: dict[int, WakefulError] = {}
     left = {id(job): job for job in jobs}
@@ -81,7 +82,8 @@ async def check_documents(
         )
     raise_if_unreachable(error for _, error in failed)
     refused |= {id(job): error for job, error in failed}
-    return checked_alone, [(job, refused[id(job)]) for job in jobs if id(job) in refused]
+    would_be = [(job, checked) for job, checked in checked_alone if checked is not None]
+    return would_be, [(job, refused[id(job)]) for job in jobs if id(job) in refused]
 
 
 async def _check_group(s: CliSession, group: Sequence[_Document]) -> Mapping[int, WakefulError | None]:

@@ -117,14 +117,17 @@ class RestClient(Endpoints):
         status, reply = await self._connection.request("PUT", where, body=document(fields))
         return cast(JobShape, reply), status == 201
 
-    async def check_job(self, agent: str, fields: Mapping[str, object]) -> JobShape:
-        """Return what `save_job` would save, or raise its error; change nothing. Quotas are not checked."""
+    async def check_job(self, agent: str, fields: Mapping[str, object]) -> JobShape | None:
+        """Return what `save_job` would save, or raise its error; change nothing. Quotas are not checked.
+
+        None: a server of an earlier version, which does not say what it would be.
+        """
         where = path(self.workspace, "agents", agent, "jobs", str(fields.get("name")))
         query, headers = {"dry_run": True}, {"prefer": "return=representation"}
         _, reply = await self._connection.request(
-            "PUT", where, body=document(fields), query=query, headers=headers
+            "PUT", where, body=document(fields), query=query, headers=headers, optional=True
         )
-        return cast(JobShape, reply)
+        return cast(JobShape | None, reply)
 
     async def list_every_job(
         self,

@@ -109,6 +109,14 @@ def test_a_changed_field_is_listed_with_its_old_and_new_value():
     assert change.fields == {"timeoutMs": (30_000, 60_000), "message": ("hello", None)}
 
 
+def test_a_job_is_changed_if_the_server_does_not_say_how_it_would_be():
+    old = existing_job({"name": "digest", "schedule": "@daily"})
+
+    (change,) = plan(read_manifest(DAILY, "default"), [old], {})
+
+    assert (change.kind, change.fields) == ("changed", {})
+
+
 def test_the_same_name_at_another_agent_is_another_job():
     assert changes(DAILY, existing_job({"name": "digest", "schedule": "@daily"}, agent="other")) == [
         ("created", "digest")

@@ -142,6 +142,18 @@ async def test_a_response_that_is_cut_off_or_wrongly_framed_is_unavailable(what:
                 await request
 
 
+async def test_a_server_of_an_earlier_version_checks_a_job_and_does_not_say_how_it_would_be():
+    async def talk(connection: RawConnection) -> None:
+        await connection.request()
+        await connection.send(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    async with (
+        raw_server(talk) as server,
+        RestClient(f"http://127.0.0.1:{server.port}", "wk_x", timeout=PATIENCE) as client,
+    ):
+        assert await client.check_job("a", {"name": "x"}) is None
+
+
 #: calls of the MCP tool
 CALLS: list[dict[str, str]] = [
     {"action": "add", "message": "x", "schedule": "every 5m"},
