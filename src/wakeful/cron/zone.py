@@ -107,19 +107,21 @@ def _unknown_zone(name: str) -> InvalidSchedule:
 
 
 def is_abbreviation(word: str) -> bool:
-    """Return whether people write this word for a zone, although it is no name of one.
+    """Return whether people write this word for a zone, although it is no name of one, or of another one.
 
-    >>> is_abbreviation("PST"), is_abbreviation("MON")
-    (True, False)
+    >>> is_abbreviation("PST"), is_abbreviation("EST"), is_abbreviation("MON")
+    (True, True, False)
     """
     return word.upper() in _ABBREVIATIONS
 
 
-#: Abbreviations that are no names of zones, with the zone that most people mean by them.
+#: Abbreviations with the zone that most people mean by them. `EST` and `MST` are also names of zones that
+#: have no summer time.
 _ABBREVIATIONS: Final = {
     "PST": "America/Los_Angeles", "PDT": "America/Los_Angeles", "PT": "America/Los_Angeles",
     "MDT": "America/Denver", "MT": "America/Denver", "CST": "America/Chicago", "CDT": "America/Chicago",
-    "CT": "America/Chicago", "EDT": "America/New_York", "ET": "America/New_York", "BST": "Europe/London",
+    "CT": "America/Chicago", "MST": "America/Denver",
+    "EST": "America/New_York", "EDT": "America/New_York", "ET": "America/New_York", "BST": "Europe/London",
     "CEST": "Europe/Berlin", "EEST": "Europe/Athens", "MSK": "Europe/Moscow", "IST": "Asia/Kolkata",
     "SGT": "Asia/Singapore", "JST": "Asia/Tokyo", "KST": "Asia/Seoul", "AEST": "Australia/Sydney",
     "AEDT": "Australia/Sydney", "NZST": "Pacific/Auckland", "NZDT": "Pacific/Auckland",

@@ -75,14 +75,16 @@ def named_zones(text: str) -> Iterator[tuple[str, str, str | None]]:
         word = match[2]
         sure = (match[1] and match[3]) or "/" in word or word.upper() in _ZONE_WORDS or is_abbreviation(word)
         if sure or (word.isupper() and 2 <= len(word) <= 5 and word.lower() not in _VOCABULARY):
-            yield whole[: match.start()] + whole[match.end() :], word, zone_name(word)
+            tz = None if is_abbreviation(word) else zone_name(word)
+            yield whole[: match.start()] + whole[match.end() :], word, tz
 
 
 def unknown_zone(text: str, rest: str, word: str) -> InvalidSchedule:
     """Return the error for a schedule whose zone is unknown, and that is right without it."""
     meant = similar_zone(word) or "Europe/Berlin"
+    what = "no IANA time zone" if zone_name(word) is None else "a zone without summer time"
     return InvalidSchedule(
-        f"'{text.strip()[:64]}': '{word}' is no IANA time zone; did you mean {meant}? The rest is a "
+        f"'{text.strip()[:64]}': '{word}' is {what}; did you mean {meant}? The rest is a "
         f"schedule: write '{rest[:64]} {meant}', or give the zone in tz"
     )
 

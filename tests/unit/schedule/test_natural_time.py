@@ -305,6 +305,8 @@ def test_words_are_a_schedule_wherever_one_is_given(text: str, schedule: Schedul
             "did you mean Europe/Berlin? The rest is a schedule: write 'every day",
         ),
         ("0 9 * * 1-5 pst", "write '0 9 * * 1-5 America/Los_Angeles'"),
+        ("9am EST", "'EST' is a zone without summer time; did you mean America/New_York?"),
+        ("0 9 * * 1-5 mst", "write '0 9 * * 1-5 America/Denver'"),
         ("evry weekday at nine", "is not a schedule; did you mean 'every weekday at 9'?"),
         ("every 2 weeks on monday", "write one, such as 'every 2 weeks on monday at 9:00'"),
         ("every other week at 9", "such as 'every 2 weeks on monday at 9'"),
