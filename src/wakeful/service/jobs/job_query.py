@@ -360,4 +360,9 @@ def _characters(rows: Iterable[JobRow]) -> int:
 
 
 def _is_internal(row: JobRow) -> bool:
-    return is_event_job(row.name) or (row.name in INTERNAL_JOBS and is_internal(job_from_row(row).definition))
+    try:
+        return is_event_job(row.name) or (
+            row.name in INTERNAL_JOBS and is_internal(job_from_row(row).definition)
+        )
+    except InvalidArgument:  # it cannot be read: the others are found
+        return True

@@ -141,6 +141,13 @@ async def test_internal_jobs_are_left_out_of_filters(ask: ApiClient):
     assert (await ask("POST", "/jobs/pause", {"jobs": ["ops/heartbeat"]})).body["count"] == 1
 
 
+async def test_an_unreadable_internal_job_keeps_no_others_from_a_filter(ask: ApiClient):
+    await some_jobs(ask)
+    await ask.app.store.create_jobs([asleep("heartbeat", agent="ops", policy='{"no":"such thing"}')])
+    done = await ask("POST", "/jobs/pause", {"agent": "ops"})
+    assert names(done.body["jobs"]) == ["ops/a", "ops/b", "ops/c"]
+
+
 async def test_one_unknown_name_changes_nothing_and_all_are_listed(ask: ApiClient):
     await some_jobs(ask)
     before = await enabled(ask)
