@@ -20,6 +20,8 @@ class _Loader(yaml.SafeLoader):
         keys: set[object] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
+            if isinstance(key, list | dict):
+                raise yaml.MarkedYAMLError(problem="a key is text", problem_mark=key_node.start_mark)
             if key_node.tag != "tag:yaml.org,2002:merge" and key in keys:
                 raise yaml.MarkedYAMLError(
                     problem=f"the key '{key}' appears twice", problem_mark=key_node.start_mark

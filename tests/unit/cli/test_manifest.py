@@ -81,6 +81,7 @@ def test_a_cron_expression_needs_no_quotes_if_yaml_allows_it():
         ("[1, 2]", "a list"),
         ("- schedule: '@daily'", "job 1 has no name"),
         ("- name: a\n  name: b", "'name' appears twice"),
+        ("[{name: a, {b: c}: d}]", "line 1: a key is text"),
         ("[{name: a, schedule: '@daily'}, {name: a, schedule: '@hourly'}]", "twice"),
         ("{name: Not A Slug, jobs: []}", "slug"),
         ("{agent: Not A Slug, jobs: [{name: a, schedule: '@daily'}]}", "agent: 'Not A Slug' is not a slug"),
