@@ -233,7 +233,9 @@ class CoalescedEvents:
             )
         if after is not None and after < 0:
             raise InvalidArgument("after: write the number of the last event that you have seen, or 0")
-        reset = after is not None and after > self._last and after > await self._store.last_change()
+        # Without a reader, `_last` may be that of a database that was replaced by its backup.
+        known = self._last if self._reader is not None else -1
+        reset = after is not None and after > known and after > await self._store.last_change()
         await self._follow()
         interval_s = next(each for each in INTERVALS_MS if each >= interval_ms) / 1_000
         channel = self._channel(scope, interval_s)

@@ -7,10 +7,11 @@ from time import process_time
 from types import SimpleNamespace
 from typing import Any, cast
 
+from wakeful.service.auth.access import LOCAL
 from wakeful.service.change_summary import Scope
 from wakeful.service.coalesced_events import CoalescedEvents
 from wakeful.store.changelog import ChangeRow
-from wakeful.store.stats import RunChange
+from wakeful.store.stats import LiveFigures, RunChange
 
 WORKSPACES = 1_000
 
@@ -53,3 +54,29 @@ async def test_a_storm_of_changes_takes_no_longer_with_many_clients():
     finished = [channel.summary.to_json()["runs"]["finished"] for channel in channels]  # type: ignore[call-overload, index]
     assert finished[:100] == [{"succeeded": 100}] * 100
     assert finished[100:] == [{}] * (WORKSPACES - 100) + [{"succeeded": 50}, {}]
+
+
+class Replaced(Storm):
+    """A store whose database an older one has replaced."""
+
+    rows = []
+    last = 100
+
+    async def last_change(self) -> int:
+        return self.last
+
+    async def live_figures(self, *scope: object) -> LiveFigures:
+        return LiveFigures(0, 0, 0, 0, 0, 0, 0, None)
+
+    async def authorize(self, *call: object) -> None:
+        """Permit all."""
+
+
+async def test_a_position_of_a_database_that_was_replaced_meanwhile_is_reset():
+    store = Replaced()
+    events = CoalescedEvents(cast(Any, store), cast(Any, store))
+    (await events.subscribe(LOCAL, "w7", 1_000)).close()
+    store.last = 50
+    subscription = await events.subscribe(LOCAL, "w7", 1_000, after=100)
+    assert str(await subscription.next()).startswith("b'id: 50\\nevent: reset")
+    subscription.close()
