@@ -1,4 +1,4 @@
-"""Digests of what waits: one each day by one of the replicas, and one after a downtime of days."""
+"""Digests of what waits: one each day by one of the replicas, one after a downtime or a wrong clock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALERTS = '{"url":"https://a.example","digest":"09:00","digestTz":"Europe/Berlin"
 
 
 @simulated(config=LEISURELY)
-async def test_a_digest_is_sent_once_a_day_and_once_after_a_downtime(world: World):
+async def test_a_digest_is_sent_once_a_day_and_once_after_a_downtime_or_a_wrong_clock(world: World):
     store = world._client
     unreadable = {"id": new_id(MONDAY), "workspace": "acme", "work": "{"}
     sender = asleep(WORKSPACE_ALERTS, id=new_id(MONDAY))
@@ -48,3 +48,8 @@ async def test_a_digest_is_sent_once_a_day_and_once_after_a_downtime(world: Worl
     assert await sent() == [8, 32, 130]
     await world.until(MONDAY + 7 * DAY)
     assert await sent() == [8, 32, 130, 152]
+    world.jump(5 * DAY)
+    await world.sleep(2 * 3600)
+    world.jump(-5 * DAY)
+    await world.until(MONDAY + 8 * DAY)
+    assert await sent() == [8, 32, 130, 152, 170, 176, 288], "one is written at once, and then as before"

@@ -146,6 +146,15 @@ async def test_an_alert_is_a_run_and_is_not_repeated_during_its_cooldown(store: 
             assert {(run.state, run.trigger) for run in runs} == {("pending", "alert")}
 
 
+async def test_an_alert_of_the_future_suppresses_none_after_the_clock_is_set_back(store: Store) -> None:
+    await given_alerts(store, workspace=SAYS)
+    sender = await given_job(store, WORKSPACE_ALERTS)
+    for at, sent in (NOW + DAY, 1), (NOW, 2), (NOW + 1, 2):
+        await misses(store, f"job-{at}")
+        await store.raise_alerts(at, 100, telling(sender, cooldown_ms=MINUTE))
+        assert len(await ticks_of(store, sender)) == sent
+
+
 async def test_two_events_in_one_batch_raise_one_alert(store: Store) -> None:
     await given_alerts(store, workspace=SAYS)
     sender = await given_job(store, WORKSPACE_ALERTS)

@@ -57,7 +57,7 @@ def _cases() -> list[tuple[str, str, list[object], int]]:
         ("INCIDENT", incidents.INCIDENT, [_uuid(1, 5), "ws-1"], 5),
         ("BY_IDS", incidents.BY_IDS, [[_uuid(1, 5), _uuid(1, 6)]], 10),
         ("LOCK_INCIDENT", incidents.LOCK_INCIDENT, [_uuid(1, 5), "ws-1"], 5),
-        ("DUE", incidents.DUE, [NOW, 10], 1_000),
+        ("DUE", incidents.DUE, [NOW, 10, NOW], 1_000),
         ("NEXT", incidents.NEXT, [], 5),
         ("PRUNE", incidents.PRUNE, [NOW - (COUNT - 100) * MINUTE], 500),
         *[(str(only), *incidents.list_statement(only), 4_000) for only in lists],

@@ -292,11 +292,13 @@ async def test_the_cooldown_counts_from_the_last_alert_about_the_same_job_and_ca
 
     def look(due: DueIncident) -> Notification:
         seen.append(due)
-        return Notification(due.incident._replace(notify_ms=None))
+        return Notification(due.incident._replace(notify_ms=AT - DAY))
 
     await store.notify_incidents(AT + DAY, 10, look)
-    ((new, alerted_ms, recipients),) = seen
+    await store.notify_incidents(AT - DAY, 10, look)  # the clock was wrong when the alert was sent
+    (new, alerted_ms, recipients), (_, of_the_future_ms, _) = seen
     assert (new.alerted_ms, alerted_ms, recipients.alerts) == (None, AT, SAYS)
+    assert of_the_future_ms is None
 
 
 async def test_an_exception_in_decide_keeps_the_incident_due(store: Store) -> None:

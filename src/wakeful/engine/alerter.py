@@ -14,7 +14,7 @@ from typing import Final
 
 from wakeful.engine.loop import Loop
 from wakeful.logs import get_logger
-from wakeful.run.alerts import Alert, AlertEvent, DueIncident, Notification, decide, judge
+from wakeful.run.alerts import SKEW_MS, Alert, AlertEvent, DueIncident, Notification, decide, judge
 from wakeful.run.digests import DigestOwner, digest_times, write_digest
 from wakeful.run.inbox import InboxRow
 from wakeful.run.run import NewRun
@@ -65,7 +65,7 @@ class Alerter(Loop):
             times = self._digest_times(owner, now_ms)
             if times is None:
                 continue
-            if owner.since_ms < times[0]:
+            if not times[0] <= owner.since_ms <= now_ms + SKEW_MS:
                 await self._store.send_digest(now_ms, owner, times[0], partial(self._write_digest, owner))
             due_ms = times[1] if due_ms is None else min(due_ms, times[1])
         self._look_ms, self._digest_ms = latest_ms, due_ms

@@ -18,6 +18,8 @@ from wakeful.run.run import NewRun
 from wakeful.values.instants import utc_datetime
 from wakeful.values.json_value import Json
 
+#: How far the clocks of replicas may differ. An alert further ahead was sent while the clock was wrong.
+SKEW_MS: Final = 60_000
 #: How much of an error an alert shows: to a webhook, and to a channel.
 _MAX_ERROR: Final = 500
 _CHANNEL_ERROR: Final = 300

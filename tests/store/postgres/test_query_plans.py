@@ -493,7 +493,7 @@ async def _budget_cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[obje
         "CAP_REACHED": [NOW, "ws-1", "agent-1", "", "{}"],
         "EVENTS": [200],
         "DROP_EVENTS": [[1, 2, 3]],
-        "START_COOLDOWN": ["ws-1", jobs[0], "failures", NOW, NOW],
+        "START_COOLDOWN": ["ws-1", jobs[0], "failures", NOW, NOW, NOW],
         "BUDGET_OWNERS": [],
         "DIGEST_OWNERS": [],
         "BUDGET_OWNERS_OF": ["ws-1", ["agent-1"]],

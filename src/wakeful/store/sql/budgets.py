@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any, Final
 
 from wakeful.job.start_rules import BudgetBlock, BudgetOwner
-from wakeful.run.alerts import Alert, AlertEvent
+from wakeful.run.alerts import SKEW_MS, Alert, AlertEvent
 from wakeful.run.run import NewRun
 from wakeful.run.usage import (
     Ledger,
@@ -109,10 +109,10 @@ EVENTS: Final = f"""
     ORDER BY i.id LIMIT $1 FOR UPDATE OF i SKIP LOCKED"""
 #: the primary key, once for each
 DROP_EVENTS: Final = "DELETE FROM incidents WHERE id = ANY($1::bigint[])"
-#: the primary key; writes nothing while the cool-down runs
+#: the primary key; writes nothing while the cool-down runs. One of the future was written by a wrong clock
 START_COOLDOWN: Final = """
     INSERT INTO alert_cooldowns AS t (workspace, subject, kind, at) VALUES ($1, $2, $3, $4)
-    ON CONFLICT (workspace, subject, kind) DO UPDATE SET at = EXCLUDED.at WHERE t.at <= $5"""
+    ON CONFLICT (workspace, subject, kind) DO UPDATE SET at = EXCLUDED.at WHERE t.at <= $5 OR t.at > $6"""
 
 #: spending_day
 PRUNE_SPENDING: Final = "DELETE FROM spending WHERE day < $1"
@@ -251,7 +251,7 @@ async def take_alert_events(
     runs = [
         run
         for key, alert in sorted(alerts.items())  # cool-downs are locked in this order
-        if await session.execute(START_COOLDOWN, *key, now_ms, now_ms - alert.cooldown_ms)
+        if await session.execute(START_COOLDOWN, *key, now_ms, now_ms - alert.cooldown_ms, now_ms + SKEW_MS)
         for run in alert.runs
     ]
     await session.execute(DROP_EVENTS, [event.id for event in events])

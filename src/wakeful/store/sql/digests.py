@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
+from wakeful.run.alerts import SKEW_MS
 from wakeful.run.digests import DIGEST, LISTED, DigestOwner
 from wakeful.run.inbox import InboxRow
 from wakeful.run.run import NewRun
@@ -57,7 +58,7 @@ class SqlDigests(SqlBase):
         async def run(db: Any, events: TransactionEvents) -> bool:
             session, agent = self._driver.session(db), owner.agent or None
             key = (owner.workspace, owner.agent, DIGEST)
-            if not await session.execute(START_COOLDOWN, *key, now_ms, due_ms - 1):
+            if not await session.execute(START_COOLDOWN, *key, now_ms, due_ms - 1, now_ms + SKEW_MS):
                 return False
             only = InboxFilter(owner.workspace, agent, limit=LISTED)
             counts = await count_inbox(session, owner.workspace, agent)

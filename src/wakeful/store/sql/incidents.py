@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from wakeful.run.alerts import AlertEvent, AlertJob, DueIncident, Notification, Recipients
+from wakeful.run.alerts import SKEW_MS, AlertEvent, AlertJob, DueIncident, Notification, Recipients
 from wakeful.run.incidents import (
     REOPEN_WITHIN_MS,
     SUCCEEDED,
@@ -135,7 +135,8 @@ FAILED_RUNS: Final = """
 #: job_incidents_notify, in its order; for each, job_incidents_of_job and the keys of the recipients
 DUE: Final = f"""
     SELECT {_COLUMNS}, (
-        SELECT max(p.alerted_at) FROM job_incidents p WHERE p.job_id = i.job_id AND p.cause = i.cause),
+        SELECT max(p.alerted_at) FROM job_incidents p
+        WHERE p.job_id = i.job_id AND p.cause = i.cause AND p.alerted_at <= $3),
         {RECIPIENT_COLUMNS}
     FROM job_incidents i {recipient_joins()}
     WHERE i.notify_at <= $1 ORDER BY i.notify_at LIMIT $2 FOR UPDATE OF i SKIP LOCKED"""
@@ -269,7 +270,7 @@ async def take_due(
     """Write what `decide` returns for the incidents that are due. Returns how many, and the runs to add."""
     runs: list[NewRun] = []
     changed: list[Incident] = []
-    for row in await session.rows(DUE, now_ms, limit):
+    for row in await session.rows(DUE, now_ms, limit, now_ms + SKEW_MS):
         values = iter(row)
         found = _incident(islice(values, len(Incident._fields)))
         incident, messages = decide(DueIncident(found, next(values), read_recipients(values)))
