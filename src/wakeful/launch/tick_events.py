@@ -19,6 +19,8 @@ from wakeful.values.json_value import Json
 #: How far back ticks are sent, and how many a new subscription gets of the time before it.
 KEPT_MS: Final = 7 * DAY_MS
 _MOST_REPLAYED: Final = 1_000
+#: How far ahead a cursor may be: another replica made it, or the clock was set back since.
+_AHEAD_MS: Final = 600_000
 #: How long a client waits until its next poll.
 _SHORTEST_POLL_MS: Final = 1_000
 _LONGEST_POLL_MS: Final = 60_000
@@ -49,7 +51,7 @@ def read_tick_cursor(value: object, now_ms: int) -> TickCursor:
     parts = value.split(".") if isinstance(value, str) and value.isascii() and len(value) < 40 else []
     if len(parts) == 2 and all(map(str.isdigit, parts)):
         cursor = TickCursor(int(parts[0]), int(parts[1]))
-        if cursor.since_ms <= cursor.at_ms <= now_ms:
+        if cursor.since_ms <= cursor.at_ms <= now_ms + _AHEAD_MS:
             return cursor
     raise InvalidArgument("cursor: it is the cursor of an earlier answer, or null")
 
@@ -110,5 +112,5 @@ def poll_ticks(
         next_ms = ticks.next(next_ms)
     has_more = next_ms is not None and next_ms <= now_ms
     wait_ms = min(max((next_ms or LATEST_MS) - now_ms, _SHORTEST_POLL_MS), _LONGEST_POLL_MS)
-    cursor = cursor if has_more else cursor._replace(at_ms=now_ms)
+    cursor = cursor if has_more else cursor._replace(at_ms=max(cursor.at_ms, now_ms))
     return PolledEvents(tuple(events), str(cursor), truncated, has_more, wait_ms)

@@ -418,6 +418,8 @@ async def test_ticks_are_polled_and_replayed_with_their_numbers(subscriber: Subs
     soon = {**request, "arguments": {"schedule": "in 9m"}}
     found = await subscriber.result("events/poll", **soon, cursor=f"{begun_ms}.{begun_ms}")
     assert [event["data"]["nextAt"] for event in found["events"]] == [None]
+    ahead = f"{begun_ms}.{now_ms + 300_000}"  # the clock was set back: no tick is polled twice
+    assert (await subscriber.result("events/poll", **request, cursor=ahead))["cursor"] == ahead
     for cursor in ("7", "5.3", f"0.{now_ms + 900_000}", 7):
         assert (await subscriber.call("events/poll", **request, cursor=cursor))["error"]["code"] == -32602
 
