@@ -16,6 +16,7 @@ from tests.support.waiting import PATIENCE, eventually
 from wakeful.errors import Unavailable
 from wakeful.store.postgres import PostgresStore
 from wakeful.store.postgres.session import Db, savepoint
+from wakeful.store.sql.driver import urgent
 
 
 @pytest.fixture
@@ -163,6 +164,60 @@ async def test_a_call_that_is_cancelled_does_not_wait_for_a_silent_server(primar
     assert pool._shared._value == pool._shared_size - len(calls), "others do not wait for their connections"
     assert pool._pool is not None
     pool._pool.terminate()
+
+
+async def test_calls_share_the_connections_of_a_server_that_accepts_no_more(primary: Cluster) -> None:
+    """A call waits for the connection of another one. Urgent calls are the next to get it."""
+    pool = store_on(primary)._pool
+    await pool.open()
+    await primary.execute(
+        "CREATE ROLE few LOGIN",
+        "GRANT USAGE ON SCHEMA wakeful TO few",
+        "GRANT SELECT ON ALL TABLES IN SCHEMA wakeful TO few",
+    )
+    await pool.close()
+    pool = PostgresStore(primary.url(user="few"), clock=FalseClock())._pool
+    await pool.open()
+    kept = pool._pool
+    assert kept is not None
+    go_on, order, used = asyncio.Event(), list[str](), set[int]()
+
+    async def use(db: Db, *_: object) -> None:
+        used.add(await db.fetchval("SELECT pg_backend_pid()"))
+        await go_on.wait()
+
+    async def fail(db: Db, _: object) -> None:
+        raise ValueError("no")
+
+    async def call(name: str) -> None:
+        await pool.read(use)
+        order.append(name)
+
+    async def fail_later() -> None:
+        with pytest.raises(ValueError, match="no"):
+            await pool.write(fail)
+
+    await pool.read(lambda db: db.execute("SELECT 1"))
+    await primary.execute("ALTER ROLE few CONNECTION LIMIT 1")
+    async with asyncio.timeout(PATIENCE):
+        first = asyncio.create_task(call("first"))
+        await eventually(lambda: bool(used))
+        calls = []
+        for waiting in (call("second"), call("third"), fail_later(), call("fourth"), urgent(call)("urgent")):
+            calls.append(asyncio.create_task(waiting))
+            await eventually(lambda: len(kept._refused) == len(calls))
+        calls[1].cancel()
+        go_on.set()
+        await asyncio.gather(first, calls[0], *calls[2:])
+    assert order == ["first", "urgent", "second", "fourth"]
+    assert len(used) == 1, "a connection that works is not replaced"
+    assert pool._shared._value == pool._shared_size
+    await primary.execute("ALTER ROLE few CONNECTION LIMIT 0")
+    await pool.expire()
+    with pytest.raises(Unavailable, match="too many connections"):
+        await pool.read(use)
+    async with asyncio.timeout(PATIENCE):
+        await pool.close()
 
 
 async def test_a_fresh_store_finds_the_server_that_responds(primary: Cluster) -> None:

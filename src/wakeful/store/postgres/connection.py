@@ -291,7 +291,8 @@ class Pool:
         except asyncpg.ClientConfigurationError as error:
             raise InvalidArgument(f"the database address {self.address.masked}: {error}") from error
         except BROKEN as error:
-            await self.expire()  # the others are probably broken too
+            if not isinstance(error, asyncpg.TooManyConnectionsError):
+                await self.expire()  # the others are probably broken too
             what = str(error) or type(error).__name__
             raise Unavailable(f"cannot use the database {self.address.masked}: {what}") from error
 

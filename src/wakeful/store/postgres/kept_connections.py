@@ -13,15 +13,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from typing import Final
 
 import asyncpg
 
 from wakeful.store.postgres.connect import CONNECT_S
 from wakeful.store.postgres.session import Db
+from wakeful.store.sql.driver import is_urgent
 
 #: How long connections are kept, at most.
 KEPT_S: Final = 1.0
+#: How long the server is asked for no connection after it has refused one because it has too many.
+FULL_S: Final = 1.0
 _CUSTOM: Final = "SET plan_cache_mode = force_custom_plan"
 _GENERIC: Final = "SET plan_cache_mode = force_generic_plan"
 
@@ -38,6 +42,9 @@ class KeptConnections:
         self._fresh: set[Db] = set()
         #: how many calls wait for the pool, which gets all connections until they have theirs
         self._waiting = 0
+        #: calls that wait for the connection of another one, and until when none is asked of the server
+        self._refused: deque[asyncio.Future[Db | None]] = deque()
+        self._full_until = 0.0
         self._due: asyncio.TimerHandle | None = None
         self._returns: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -68,11 +75,44 @@ class KeptConnections:
             self._start_return(db)
         self._waiting += 1
         try:
-            db = await self.pool.acquire(timeout=CONNECT_S)
+            return await self._acquire()
         finally:
             self._waiting -= 1
-        self._fresh.add(db)
-        return db
+
+    async def _acquire(self) -> Db:
+        """Take a connection from the pool. If the server accepts no more, wait for one of those there are."""
+        time = asyncio.get_running_loop().time
+        until = time() + CONNECT_S
+        while True:
+            is_full = time() < min(self._full_until, until) and not self.pool.get_idle_size()
+            if not is_full or not self.pool.get_size():
+                try:
+                    db = await self.pool.acquire(timeout=CONNECT_S)
+                except asyncpg.TooManyConnectionsError:
+                    self._full_until = time() + FULL_S
+                    if time() >= until or not self.pool.get_size():
+                        raise
+                else:
+                    self._fresh.add(db)
+                    return db
+            handed = await self._wait_for_another()
+            if handed is not None:
+                return handed
+
+    async def _wait_for_another(self) -> Db | None:
+        """Return the next connection that a call gives back; None: look in the pool again."""
+        waiter: asyncio.Future[Db | None] = asyncio.get_running_loop().create_future()
+        (self._refused.appendleft if is_urgent.get() else self._refused.append)(waiter)
+        try:
+            await asyncio.wait({waiter}, timeout=FULL_S / 20 if self.pool.get_idle_size() else FULL_S)
+        except asyncio.CancelledError:
+            if waiter.done() and (db := waiter.result()) is not None:
+                self.give_back(db)
+            raise
+        finally:
+            if not waiter.done():
+                self._refused.remove(waiter)
+        return waiter.result() if waiter.done() else None
 
     def give_back(self, db: Db, *, failed: bool = False, began: bool = False) -> asyncio.Task[None] | None:
         """End the use of a connection. Returns the task that returns it to the pool; None: it is kept.
@@ -83,8 +123,14 @@ class KeptConnections:
         """
         expired = db not in self._fresh
         self._fresh.discard(db)
-        if failed or expired or self._waiting or self._closed or not _is_open(db) or db.is_in_transaction():
+        if failed or expired or self._closed or not _is_open(db) or db.is_in_transaction():
             return self._start_return(db, undo=failed and began)
+        if self._refused:
+            self._fresh.add(db)
+            self._refused.popleft().set_result(db)
+            return None
+        if self._waiting:
+            return self._start_return(db)
         self._kept.append(db)
         if self._due is None:
             self._due = asyncio.get_running_loop().call_later(KEPT_S, self.return_all)
@@ -117,6 +163,8 @@ class KeptConnections:
             await self.pool.release(db)
         except Exception:  # such as one of a connection that is cut: the pool connects again
             _end(db)
+        if self._refused:
+            self._refused.popleft().set_result(None)
 
     async def expire(self) -> None:
         """Replace the connections that are idle now, and the others after their call."""
