@@ -339,8 +339,9 @@ def test_settings_of_the_project_apply(project: Project):
     assert "schema" in project.manage("wakeful", "migrate")
     project.configure("WAKEFUL = {'workspace': 'default', 'agent': 'shop'}\n")
     found = project.python(
-        "import json; from wakeful.integrations.django import app, served_app; "
-        "assert app is served_app; app.start(); "
+        "import json; from wakeful.integrations.django import app; "
+        "app.sync.jobs.list(); "  # connects, as a call while the project is loaded does
+        "from wakeful.integrations.django import served_app; assert app is served_app; app.start(); "
         "job = app.sync.jobs.get('report'); app.stop(); "
         "print(json.dumps([job.agent, job.schedule.tz]))"
     )

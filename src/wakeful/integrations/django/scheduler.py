@@ -83,6 +83,7 @@ def served_scheduler() -> Wakeful:
     if not apps.ready:  # a process of `serve --processes`
         django.setup()
     scheduler = project_scheduler()
+    scheduler.__exit__(None, None, None)  # a call while the project was loaded has connected it
     with active_settings(_in_zone(current_settings())):
         scheduler._use()
     return scheduler
