@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from tests.support.databases import Database
-from tests.support.factories import DAY, NOW, asleep, given_held
+from tests.support.factories import DAY, NOW, FalseClock, asleep, given_held
 from wakeful.errors import AlreadyExists, ResourceExhausted
 from wakeful.store.port import Store
 from wakeful.store.quotas import CREATE_JOB, INSTANCES, LIVE_JOBS, Allowance
@@ -158,6 +158,19 @@ async def test_a_clock_set_back_over_midnight_does_not_reset_the_count(
     database.clock.ms = NOW
     with pytest.raises(ResourceExhausted):
         await store.create_jobs(jobs(1, prefix="more"), allowance=one)
+
+
+async def test_a_wrong_clock_does_not_keep_the_count_from_being_reset(
+    store: Store, clock: FalseClock
+) -> None:
+    allowance = Allowance(create_per_workspace=2)
+    clock.ms = NOW + 400 * DAY
+    await store.create_jobs(jobs(2, prefix="ahead"), allowance=allowance)
+    for day in range(2):
+        clock.ms = NOW + day * DAY
+        assert (await shown(store, now_ms=clock.ms))["", CREATE_JOB] == (None, 0)
+        await store.create_jobs(jobs(2, prefix=f"day-{day}"), allowance=allowance)
+        assert (await shown(store, now_ms=clock.ms))["", CREATE_JOB] == (None, 2)
 
 
 async def test_a_deleted_job_frees_a_live_slot_but_still_counts_as_created(store: Store) -> None:

@@ -135,7 +135,7 @@ def list_buckets(workspace: str, stored: Iterable[Stored], now_ms: int) -> list[
     today = utc_day(now_ms)
     for agent, bucket, limit, used, day in stored:
         known, sum_ = found.get((agent, bucket), (None, 0))
-        counted = used if bucket in _COUNTED or day >= today else 0
+        counted = used if bucket in _COUNTED or day - today in (0, 1) else 0
         found[agent, bucket] = known if limit is None else limit, sum_ + counted
         if bucket in _COUNTED and agent:
             whole, total = found["", bucket]

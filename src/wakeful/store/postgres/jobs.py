@@ -133,7 +133,7 @@ LIVE_OF_WORKSPACES: Final = _live("")
 #: the primary key, twice for each: what `CHARGE` would return, without a lock
 CHARGED: Final = """
     SELECT o.workspace, o.agent, c.most,
-        o.jobs + CASE WHEN c.day >= $6 THEN c.used ELSE 0 END, l.most
+        o.jobs + CASE WHEN c.day - $6 IN (0, 1) THEN c.used ELSE 0 END, l.most
     FROM unnest($1::text[], $2::text[], $3::bigint[]) o (workspace, agent, jobs)
     LEFT JOIN quotas c ON c.workspace = o.workspace AND c.agent = o.agent AND c.bucket = $4
     LEFT JOIN quotas l ON l.workspace = o.workspace AND l.agent = o.agent AND l.bucket = $5"""

@@ -708,15 +708,17 @@ def charge_jobs(first: int, condition: str = "") -> str:
     SELECT workspace, agent, {created}, jobs, {day}
     FROM unnest({workspaces}::text[], {agents}::text[], {jobs}::bigint[]) c (workspace, agent, jobs)
     {condition}
-    ON CONFLICT (workspace, agent, bucket) DO UPDATE SET day = greatest(q.day, EXCLUDED.day),
-        used = EXCLUDED.used + CASE WHEN q.day >= EXCLUDED.day THEN q.used ELSE 0 END
+    ON CONFLICT (workspace, agent, bucket) DO UPDATE
+    SET day = CASE q.day WHEN EXCLUDED.day + 1 THEN q.day ELSE EXCLUDED.day END,
+        used = EXCLUDED.used + CASE WHEN q.day - EXCLUDED.day IN (0, 1) THEN q.used ELSE 0 END
     RETURNING q.workspace, q.agent, q.most, q.used, (
         SELECT l.most FROM quotas l
         WHERE l.workspace = q.workspace AND l.agent = q.agent AND l.bucket = {live})"""
 
 
 #: the primary key, twice for each. The clocks of two processes may differ at midnight: the later day
-#: counts. The row stays locked, so other transactions count jobs after the commit
+#: counts; a day that is later than tomorrow is that of a wrong clock. The row stays locked, so other
+#: transactions count jobs after the commit
 CHARGE: Final = charge_jobs(1)
 #: the same after jobs_name, which leaves out names that are taken; and the primary key of sessions, once for
 #: each. Returns which jobs were inserted, whether earlier jobs of their names have left sessions, and what

@@ -51,11 +51,12 @@ ADD_AGENT: Final = """
 INHERITED: Final = """
     SELECT target, active, secret, old_secret, old_secret_until_at FROM agents
     WHERE workspace = ? AND name = ?"""
-#: the primary key. The clock may go back over midnight: the later day counts
+#: the primary key. The clock may go back over midnight: the later day counts, unless it is not even tomorrow
 CHARGE: Final = """
     INSERT INTO quotas (workspace, agent, bucket, used, day) VALUES (?, ?, ?, ?, ?)
-    ON CONFLICT (workspace, agent, bucket) DO UPDATE SET day = max(quotas.day, excluded.day),
-        used = excluded.used + CASE WHEN quotas.day >= excluded.day THEN quotas.used ELSE 0 END"""
+    ON CONFLICT (workspace, agent, bucket) DO UPDATE
+    SET day = iif(quotas.day = excluded.day + 1, quotas.day, excluded.day),
+        used = excluded.used + iif(quotas.day - excluded.day IN (0, 1), quotas.used, 0)"""
 #: the primary key, twice for each owner
 CHARGED: Final = """
     SELECT c.workspace, c.agent, c.most, c.used, l.most
