@@ -383,7 +383,7 @@ class EventStream:
             found = await self._store.runs_by_ids(run_ids[start : start + _CHANGES])
             runs.update((run.id, run) for run in found)
         jobs = [job.id for row in rows if row.kind == "job.changed" for job in row.jobs()]
-        existing = {job.id for job in await self._store.jobs_by_ids(jobs)} if jobs else set()
+        existing = set(await self._store.existing_jobs(jobs)) if jobs else set[str]()
         incident_ids = list({item for row in rows if row.kind.startswith("incident.") for item in row.items})
         incidents = {each.id: each for each in await self._store.incidents_by_ids(incident_ids)}
         suggestion_ids = list({item for row in rows if row.kind == SUGGESTION for item in row.items})

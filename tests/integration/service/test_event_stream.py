@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -172,3 +173,17 @@ async def test_large_events_are_neither_cached_nor_read_nor_sent_all_at_once(
     assert max(map(len, parts)) < 300_000, "two events at most, each with payload and output"
     assert b"".join(parts).count(b"event: run.finished") == 8
     stream.shut_down()
+
+
+async def test_events_of_jobs_do_not_read_their_payloads(app: Wakeful):
+    start = await app.store.last_change()
+    document = {"schedule": SELDOM, "target": {"kind": "pull"}, "payload": "x" * 60_000}
+    await app.jobs.of("default", "ours").create_many([{"name": f"job-{n}", **document} for n in range(40)])
+    behind = await app.services.events.subscribe(LOCAL, "ours", after=start)
+    tracemalloc.start()
+    try:
+        assert len(await read(behind, 40)) == 40
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000, "the payloads have 2.4 MB"
+    finally:
+        tracemalloc.stop()
+    behind.close()

@@ -440,6 +440,7 @@ async def _query_cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[objec
         "RUNS_BY_IDS": [runs.split(",")],
         "REPORTED_RUNS": [runs.split(",")],
         "JOB_CREATORS": [jobs.split(",")],
+        "EXISTING_JOBS": [jobs.split(",")],
         "JOB_LABELS": [jobs.split(",")],
         "COUNT_JOBS": ["ws-5", "agent-5"],
         "COUNT_LIVE": ["ws-5", "agent-5"],

@@ -81,6 +81,8 @@ JOB_CREATORS: Final = "SELECT j.id::text, j.created_by FROM jobs j WHERE j.id = 
 #: the primary key, once for each
 JOB_LABELS: Final = "SELECT j.id::text, j.labels FROM jobs j WHERE j.id = ANY($1::uuid[])"
 #: the primary key, once for each
+EXISTING_JOBS: Final = "SELECT j.id::text FROM jobs j WHERE j.id = ANY($1::uuid[]) AND j.deleted_at IS NULL"
+#: the primary key, once for each
 JOBS_BY_IDS: Final = read_jobs("j.id = ANY($1::uuid[]) AND j.deleted_at IS NULL")
 #: jobs_name, once for each
 TAKEN_NAMES: Final = """
@@ -359,6 +361,11 @@ async def job_with_runs(
 async def jobs_by_ids(session: SqlSession, ids: Sequence[str]) -> list[JobRow]:
     """Return those of these jobs that exist and are not deleted, in any order."""
     return [job_row(row) for row in await session.rows(JOBS_BY_IDS, list(filter(is_id, ids)))]
+
+
+async def existing_jobs(session: SqlSession, ids: Sequence[str]) -> list[str]:
+    """Return the ids of those of these jobs that exist and are not deleted, in any order."""
+    return await session.column(EXISTING_JOBS, list(filter(is_id, ids)))
 
 
 async def job_creators(session: SqlSession, ids: Sequence[str]) -> dict[str, str]:

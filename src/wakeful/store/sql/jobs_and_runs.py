@@ -85,6 +85,7 @@ class SqlJobsAndRuns(SqlBase):
     job_by_id = reads(job_reads.job_by_id)
     job_with_runs = reads_now(job_reads.job_with_runs)
     jobs_by_ids = reads(job_reads.jobs_by_ids)
+    existing_jobs = reads(job_reads.existing_jobs)
     job_creators = reads(job_reads.job_creators)
     job_labels = reads(job_reads.job_labels)
     jobs = reads(job_reads.jobs)
