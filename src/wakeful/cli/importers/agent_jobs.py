@@ -157,6 +157,8 @@ def read_store(text: str, file: str, what: str, read: Callable[[JobReader], None
             notes += reader.notes
         except InvalidArgument as error:
             refused.append(Remark(reader.place, reader.place.item, error.message))
+        except OverflowError:
+            refused.append(Remark(reader.place, reader.place.item, "a number in it is too large"))
     return ReadResult(tuple(entries), tuple(refused), tuple(notes))
 
 

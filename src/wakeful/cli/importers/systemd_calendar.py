@@ -34,7 +34,7 @@ _SPAN_UNITS: Final = {
     )
     for unit in units.split()
 }
-_SPAN_PART: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-zµμ]*)\s*")
+_SPAN_PART: Final = re.compile(r"\s*(\d{1,20}(?:\.\d{1,20})?)\s*([A-Za-zµμ]*)\s*")
 _SHORTHANDS: Final = {
     "minutely": "*-*-* *:*:00",
     "hourly": "*-*-* *:00:00",
@@ -54,7 +54,7 @@ _SHORTHANDS: Final = {
 _WEEKDAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _FULL_NAMES: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _YEARS: Final = range(1970, 2200)
-_VALUE: Final = re.compile(r"(\d+)(?:\.\.(\d+))?(?:/(\d+))?")
+_VALUE: Final = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?(?:/(\d{1,9}))?")
 
 
 def read_span(text: str) -> int | None:

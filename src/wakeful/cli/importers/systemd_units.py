@@ -174,7 +174,8 @@ def split_instance(name: str) -> tuple[str, str | None]:
 
 def unescape(name: str) -> str:
     """Return a path or text that is escaped in the name of a unit."""
-    plain = re.sub(r"\\x([0-9a-fA-F]{2})", lambda found: f"\0{found[1]}", name).replace("-", "/").encode()
+    marked = re.sub(r"\\x([0-9a-fA-F]{2})", lambda found: f"\0{found[1]}", name).replace("-", "/")
+    plain = marked.encode(errors="surrogateescape")  # the name of a file may have any bytes
     return re.sub(rb"\0(..)", lambda found: bytes([int(found[1], 16)]), plain).decode(errors="replace")
 
 

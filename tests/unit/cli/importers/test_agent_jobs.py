@@ -151,6 +151,7 @@ def test_the_older_delivery_fields_of_the_payload_are_read():
         ({"payload": {"kind": "agentTurn"}}, "no message"),
         ({"schedule": {"kind": "lunar"}}, "schedule.kind 'lunar'"),
         ({"schedule": None}, "schedule: it is missing"),
+        ({"payload": {"kind": "agentTurn", "message": "x", "timeoutSeconds": 1e308}}, "too large"),
     ],
 )
 def test_a_job_that_cannot_be_converted_is_refused(changes: dict[str, Json], reason: str):

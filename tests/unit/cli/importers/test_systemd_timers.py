@@ -107,6 +107,7 @@ def ticks(calendar: CalendarSchedule, count: int) -> list[str]:
         ("daily Mars/Base", "Mars/Base"),
         ("10:00 11:00", "left over"),
         ("sometimes", "'sometimes'"),
+        (f"*:{'9' * 5_000}", "minute: '9"),
     ],
 )
 def test_an_expression_that_cannot_be_converted_is_refused(text: str, reason: str):
@@ -272,6 +273,7 @@ def test_an_escaped_name_is_unescaped_where_systemd_does():
     command = only(read("[Timer]\nOnCalendar=daily\n", service, r"my-backup@srv-caf\xc3\xa9.timer")).command
     assert command is not None
     assert command.argv == ("/bin/backup", r"srv-caf\xc3\xa9", "/srv/café", "my/backup")
+    assert only(read("[Timer]\nOnCalendar=daily\n", service, "a@\udcff.timer")).command is not None
 
 
 def test_conditions_that_are_lost_are_named():
