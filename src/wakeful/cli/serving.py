@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from rich.text import Text
 
 from wakeful.cli import exit_codes
+from wakeful.cli.help import OutputLost
 from wakeful.cli.output import Output, page
 from wakeful.cli.pages import event_line
 from wakeful.cli.serve_options import database_text, load_app, wakeful_command
@@ -134,7 +135,7 @@ class DevMode:
 
         tz = local_zone()
         listener = await scheduler.services.events.subscribe(LOCAL, "default", types=["run.finished"])
-        with contextlib.closing(listener), contextlib.suppress(OSError):  # OSError: stdout is closed
+        with contextlib.closing(listener), contextlib.suppress(OSError, OutputLost):
             while True:
                 try:
                     found = await listener.next(_WAIT_S)
@@ -202,7 +203,8 @@ async def serve_one(
 
     def announce(url: str, scheduler: Wakeful) -> None:
         if prepared is None and child is None:
-            greet(out, url, options, done)
+            with contextlib.suppress(OutputLost):  # a full disk stops no server
+                greet(out, url, options, done)
         if dev_mode is not None and (child is None or child.number == 1):
             stack.enter_context(dev_mode.show_runs(scheduler))
 
@@ -280,7 +282,8 @@ def serve_processes(out: Output, options: ServeOptions) -> int:
     removed = protect_process()
 
     def announce(values: Mapping[str, str | bool | None]) -> None:
-        greet(out, url, options, _read_prepared(values))
+        with contextlib.suppress(OutputLost):
+            greet(out, url, options, _read_prepared(values))
 
     supervisor = Supervisor(
         count,

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.support.command_line import Machine, first_json, serving
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, eventually
 from wakeful.cli.serving import NEW_DATABASE
 from wakeful.store.migrations import load
 
@@ -90,6 +94,19 @@ def test_a_worker_starts_and_stops(tmp_path: Path):
     assert process.stdout is not None
     process.stdout.close()
     assert process.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize("arguments", [("serve", "--dev"), ("worker",)])
+def test_a_full_disk_for_its_output_stops_no_server(tmp_path: Path, arguments: tuple[str, ...]):
+    machine, log = Machine(tmp_path), tmp_path / "stderr"
+    command = [sys.executable, "-m", "wakeful", *arguments, "--port", "0", "--db", str(tmp_path / "a.db")]
+    with open("/dev/full", "w") as full, log.open("w") as errors:
+        process = subprocess.Popen(command, env=machine.environment, cwd=tmp_path, stdout=full, stderr=errors)
+    try:
+        asyncio.run(eventually(lambda: "er.started url" in log.read_text() or process.poll() is not None))
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0, log.read_text()
 
 
 def test_serve_refuses_a_port_that_is_in_use(tmp_path: Path):

@@ -14,6 +14,7 @@ import typer
 from rich.text import Text
 
 from wakeful.cli.arguments import LogFormat, LogLevel, check_given
+from wakeful.cli.help import OutputLost
 from wakeful.cli.serve_options import (
     AppOption,
     Db,
@@ -172,7 +173,8 @@ def register(app: typer.Typer) -> None:
 
         def announce(url: str | None) -> None:
             at = f"; health and metrics at {url}" if url else ""
-            s.out.show({"db": db_name, "url": url, "pid": os.getpid()}, Text(f"working on {db_name}{at}"))
+            with contextlib.suppress(OutputLost):  # a full disk stops no worker
+                s.out.show({"db": db_name, "url": url, "pid": os.getpid()}, Text(f"working on {db_name}{at}"))
 
         await work(settings, scheduler, started=announce)
         s.out.say(Text("stopped", "dim"))
