@@ -166,7 +166,10 @@ async def test_a_call_that_is_cancelled_does_not_wait_for_a_silent_server(primar
     pool._pool.terminate()
 
 
-async def test_calls_share_the_connections_of_a_server_that_accepts_no_more(primary: Cluster) -> None:
+@pytest.mark.parametrize("others", ["", ",127.0.0.1:1"])
+async def test_calls_share_the_connections_of_a_server_that_accepts_no_more(
+    primary: Cluster, others: str
+) -> None:
     """A call waits for the connection of another one. Urgent calls are the next to get it."""
     pool = store_on(primary)._pool
     await pool.open()
@@ -176,7 +179,8 @@ async def test_calls_share_the_connections_of_a_server_that_accepts_no_more(prim
         "GRANT SELECT ON ALL TABLES IN SCHEMA wakeful TO few",
     )
     await pool.close()
-    pool = PostgresStore(primary.url(user="few"), clock=FalseClock())._pool
+    url = primary.url(user="few").replace("/postgres", f"{others}/postgres")
+    pool = PostgresStore(url, clock=FalseClock())._pool
     await pool.open()
     kept = pool._pool
     assert kept is not None

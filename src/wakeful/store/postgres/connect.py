@@ -161,6 +161,9 @@ class PostgresConnector:
             for task in waiting:
                 task.add_done_callback(_discard)
                 task.cancel()
+        for error in failures.values():
+            if isinstance(error, asyncpg.TooManyConnectionsError):  # its other connections are well
+                raise error
         causes = "; ".join(f"{host}: {_cause(error)}" for host, error in failures.items())
         raise ConnectionError(causes) from next(iter(failures.values()))
 
