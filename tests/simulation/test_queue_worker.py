@@ -30,6 +30,7 @@ from wakeful.launch.queue.connection import NatsConnection
 from wakeful.launch.queue.messages import ResultConsumer, write_message
 from wakeful.launch.queue.target import QueueTarget
 from wakeful.launch.queue.worker import QueueWorker, WorkerOptions
+from wakeful.run.outcome import Failed
 
 T = TypeVar("T")
 
@@ -345,6 +346,26 @@ def test_a_message_whose_worker_stops_at_any_await_is_reported_or_put_back():
             entry.done = True
 
         assert await cancel_at_each_await(handle, check, prepare=prepare) > 10
+
+    run_virtually(story())
+
+
+def test_a_function_that_was_not_started_has_not_failed_and_its_message_is_put_back():
+    async def story() -> None:
+        broker = Broker(Fault("", "", 0))
+        connection = _Connection(broker, "worker")
+        answers = [Failed("no thread is free", reason="not_started", counted=False), "done"]
+        functions = FunctionLauncher()
+        functions.register("work", lambda: answers.pop(0))
+        functions._in_thread = _call_here  # type: ignore[method-assign]
+        worker = QueueWorker(cast(NatsConnection, connection), functions, WorkerOptions())
+        broker.work.add(*_message_of(f"{ID}000"))
+        for done in (False, True):
+            (entry,) = await broker.work.next(1)
+            await worker._handle(connection._message(entry))
+            assert entry.done == done
+        reports = [json.loads(each.data)["status"] for each in broker.results.entries]
+        assert reports == ["running", "running", "succeeded"]
 
     run_virtually(story())
 

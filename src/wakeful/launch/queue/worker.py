@@ -276,6 +276,8 @@ class QueueWorker:
         outcome = await self._call(run)
         if isinstance(outcome, AwaitingCallback):
             return
+        if isinstance(outcome, Failed) and not outcome.counted:  # not started: another worker may do so
+            raise Unavailable(outcome.error)
         report = build_report(run, outcome)
         try:
             read_report(report_body(report))
