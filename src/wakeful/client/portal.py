@@ -117,12 +117,16 @@ class Portal:
             raise FailedPrecondition(_OWN_LOOP)
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
+            stopped = self._loop.create_future()
             thread = threading.Thread(
-                target=_run_loop, args=[self._loop, self._on_close], name=self._thread_name, daemon=True
+                target=_run_loop,
+                args=[self._loop, stopped, self._on_close, weakref.ref(self)],
+                name=self._thread_name,
+                daemon=True,
             )
             thread.start()
             # Ends the thread of a client that is never closed: with the client, or with the program.
-            self._stop = weakref.finalize(self, _stop_loop, self._loop, thread, os.getpid())
+            self._stop = weakref.finalize(self, _stop_loop, self._loop, stopped, thread, os.getpid())
         return self._loop
 
 
@@ -144,20 +148,30 @@ if hasattr(os, "register_at_fork"):
 
 
 def _run_loop(
-    loop: asyncio.AbstractEventLoop, on_close: Callable[[], Coroutine[object, object, None]]
+    loop: asyncio.AbstractEventLoop,
+    stopped: asyncio.Future[None],
+    on_close: Callable[[], Coroutine[object, object, None]],
+    portal: weakref.ref[Portal],
 ) -> None:
     asyncio.set_event_loop(loop)
     try:
         with contextlib.suppress(SystemExit, KeyboardInterrupt):  # of a task: its caller gets it
-            loop.run_forever()
+            loop.run_until_complete(stopped)
+        _refuse_calls(portal())
         loop.run_until_complete(_cancel_others())
         # A stream and its reader close at the same time; either may find the other already closing.
         loop.set_exception_handler(lambda loop, context: None)
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.run_until_complete(on_close())
-        loop.run_until_complete(_cancel_others())  # calls that came meanwhile
     finally:
         loop.close()
+
+
+def _refuse_calls(portal: Portal | None) -> None:
+    """Refuse further calls: those until now are tasks, or become tasks, and are cancelled."""
+    if portal is not None:
+        with portal._lock:
+            portal._closed = True
 
 
 async def _cancel_others() -> None:
@@ -168,13 +182,20 @@ async def _cancel_others() -> None:
     await asyncio.gather(*others, return_exceptions=True)
 
 
-def _stop_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread, pid: int) -> None:
+def _stop_loop(
+    loop: asyncio.AbstractEventLoop, stopped: asyncio.Future[None], thread: threading.Thread, pid: int
+) -> None:
     if pid != os.getpid():  # a fork shares the file descriptors of the loop, and must not use them
         return
     with contextlib.suppress(RuntimeError):  # the loop has ended by itself
-        loop.call_soon_threadsafe(loop.stop)
+        loop.call_soon_threadsafe(_set_done, stopped)  # `loop.stop` would interrupt its end
     if thread is not threading.current_thread():
         thread.join(_JOIN_TIMEOUT)
+
+
+def _set_done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 async def _await(call: Callable[[], Coroutine[object, object, R]]) -> R:

@@ -115,3 +115,41 @@ def test_an_iterator_that_is_collected_on_the_loop_does_not_block_it():
     portal.call(collect(), 10)
     assert closed.wait(10)
     portal.close()
+
+
+def test_a_loop_that_ends_by_itself_takes_no_calls_and_is_not_interrupted():
+    closing, may_close, closed = threading.Event(), threading.Event(), threading.Event()
+
+    async def on_close() -> None:
+        closing.set()
+        await asyncio.to_thread(may_close.wait, 10)
+        closed.set()
+
+    async def work() -> None:
+        await asyncio.sleep(60)
+
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    raised: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            portal.call(work())
+        except BaseException as error:
+            raised.append(error)
+
+    portal = Portal(on_close)
+    with pytest.raises(SystemExit):
+        portal.call(leave(), 10)
+    assert closing.wait(10)
+    late = threading.Thread(target=call, daemon=True)
+    late.start()
+    late.join(10)
+    assert [type(error) for error in raised] == [FailedPrecondition]
+    ending = threading.Thread(target=portal.close)
+    ending.start()
+    ending.join(0.2)
+    may_close.set()
+    ending.join(10)
+    assert closed.is_set()
