@@ -307,6 +307,8 @@ def _error(status: int, message: str) -> Response:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    #: Connections that wait to be accepted. With the default, 5, requests that arrive together are reset.
+    request_queue_size = 128
 
     def __init__(self, receiver: Receiver) -> None:
         super().__init__((_HOST, 0), _Handler)
