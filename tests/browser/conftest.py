@@ -6,6 +6,7 @@ test fails if the page logs an error, raises one, or sends a request to another 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -182,9 +183,10 @@ class NewTab:
             tab.problems.append(f"request to another host: {url}")
 
     async def close(self) -> None:
-        """Close all tabs."""
-        for context in self._contexts:
-            await context.close()
+        """Close all tabs. Closing has no timeout of its own, and the browser may never answer."""
+        async with asyncio.timeout(PATIENCE_MS / 1000):
+            for context in self._contexts:
+                await context.close()
 
 
 @pytest_asyncio.fixture(loop_scope="session")

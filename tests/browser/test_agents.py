@@ -186,8 +186,9 @@ async def test_the_secret_of_an_agent_is_rotated_and_shown_once(tab: Tab, ask: A
     shown = await page.get_by_role("dialog").locator("pre").inner_text()
     assert shown.startswith("whsec_")
     assert shown != first
-    await page.get_by_role("button", name="I have saved it").click()
-    await page.get_by_label("More actions").wait_for()
+    async with page.expect_navigation():
+        await page.get_by_role("button", name="I have saved it").click()
+    await tab.loaded()
     assert "whsec_" not in await page.content()
 
 

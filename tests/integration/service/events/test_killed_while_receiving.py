@@ -48,9 +48,14 @@ async def test_an_event_is_one_run_if_the_server_dies_at_its_commit(tmp_path: Pa
         second = _start(tmp_path, environment, "wakeful", *arguments)
         try:
             about = await asyncio.to_thread(first_json, second)
+
+            async def tickets() -> list[object]:
+                listed = await _request("GET", f"{about['url']}/api/workspaces/default/runs", key)
+                return [run["payload"]["data"] for run in listed["runs"]]
+
             await eventually(lambda: len(crm.methods) >= polls + 3)
-            runs = await _request("GET", f"{about['url']}/api/workspaces/default/runs", key)
-            assert [run["payload"]["data"] for run in runs["runs"]] == [{"ticket": 7}]
+            await eventually(tickets)
+            assert await tickets() == [{"ticket": 7}]
         finally:
             _stop(second)
 
