@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.browser.conftest import Tab
 from tests.support.api_client import ApiClient
 from tests.support.dashboard_pages import fill
@@ -220,6 +222,27 @@ async def test_what_another_decides_changes_the_heading_and_the_buttons_of_an_op
     await ask("POST", f"{instance}/pause")
     await tab.page.locator("h1 .state", has_text="Paused").wait_for()
     await tab.page.get_by_role("button", name="Resume").wait_for()
+
+
+async def test_a_part_of_a_page_that_the_server_fails_to_render_is_fetched_again(
+    tab: Tab, ask: ApiClient
+) -> None:
+    world = await fill(ask)
+    await tab.open("incidents", world.incident)
+    failures: list[str] = []
+
+    async def fail_once(route: Any) -> None:
+        if "x-wakeful-region" in route.request.headers and not failures:
+            failures.append(route.request.url)
+            await route.fulfill(status=503, body="busy")
+        else:
+            await route.continue_()
+
+    tab.expected.append("503")
+    await tab.page.route("**/incidents/*", fail_once)
+    await ask("POST", f"/incidents/{world.incident}/ack", {})
+    await tab.page.locator("h1 .state", has_text="Acknowledged").wait_for()
+    assert failures
 
 
 async def test_an_incident_is_acknowledged_with_a_note(tab: Tab, ask: ApiClient) -> None:

@@ -235,9 +235,10 @@ async function fetchDirty() {
   const regions = [...dirty.keys()].map((id) => document.getElementById(id)).filter(Boolean);
   dirty.clear();
   fetching = true;
-  await refreshRegions(regions).catch(() => {});
+  const failed = await refreshRegions(regions).catch(() => true);
   fetching = false;
   fetchedAt = performance.now();
+  if (failed) for (const region of regions) mark(region.id, INEXACT_MS);
   schedule();
 }
 
@@ -251,7 +252,8 @@ function isSelecting() {
 // Replace the content of a region by what the server renders now.
 export const refreshRegion = (region) => refreshRegions([region], { all: true });
 
-// Fetch regions of this page, all in one request. With `all`, new rows of a list that waits are shown too.
+// Fetch regions of this page, all in one request. With `all`, new rows of a list that waits are shown too. Returns
+// true if the server failed, so that the regions must be fetched again.
 export async function refreshRegions(regions, { all = false } = {}) {
   if (!regions.length) return;
   const names = regions.map((region) => region.id).join(",");
@@ -263,7 +265,7 @@ export async function refreshRegions(regions, { all = false } = {}) {
   if (response.status === 401) await sessionEnded();
   // A region that an older server does not have is no page.
   if (response.status === 404 && response.headers.get("content-type")?.startsWith("text/html")) showGone();
-  if (!response.ok) return;
+  if (!response.ok) return response.status >= 500 || response.status === 429;
   const text = await response.text();
   // In a template, because a region may consist of table rows.
   const html = regions.length === 1 ? `<template id="region-${names}">${text}</template>` : text;
@@ -277,6 +279,7 @@ export async function refreshRegions(regions, { all = false } = {}) {
     addresses.set(region, address);
     put(region, part, all || isOther, address);
   }
+  return false;
 }
 
 // What the page is about was deleted: it shows how it was, and asks no more.
