@@ -14,7 +14,7 @@ from pathlib import Path
 
 _FAILED = Path(".pytest_cache/v/cache/lastfailed")
 #: With more failures than this, something is broken.
-_MOST = 5
+_MOST = 3
 
 
 def main() -> int:
