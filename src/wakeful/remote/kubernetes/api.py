@@ -92,16 +92,18 @@ async def load_access(kubeconfig: str | None = None, context: str | None = None)
 
 
 def _renew_credentials(loader: Any, configuration: Configuration) -> None:
-    """Have the program that a kubeconfig names for its credentials run again when they have expired."""
-    if not hasattr(loader, "exec_plugin_expiry"):
-        return
+    """Read the token of a kubeconfig again, from its file or program, when it has expired or was refused."""
     turns = asyncio.Lock()
 
     async def renew(used: Configuration) -> None:
         try:
             async with turns:
-                await loader.load_from_exec_plugin()  # it runs no program before they have expired
-        except Exception as error:  # of the program
+                if not used.api_key["BearerToken"]:  # refused: it is not valid until it expires
+                    vars(loader).pop("exec_plugin_expiry", None)
+                elif not hasattr(loader, "exec_plugin_expiry"):
+                    return
+                await loader._load_authentication()  # runs the program again only if its token has expired
+        except Exception as error:  # of the program, or of the file
             raise KubernetesError(0, "", f"the credentials cannot be renewed: {error}") from error
         used.api_key["BearerToken"] = loader.token
 
@@ -183,6 +185,13 @@ class KubernetesApi:
                 tail = (tail + data)[-MAX_OUTPUT - 1 :]
         return tail
 
+    def _drop_token(self, refused: aiohttp.ClientResponse) -> None:
+        """Drop a token that was refused, so that the next request reads it again, if it is still in use."""
+        keys = self._client.configuration.api_key
+        sent = refused.request_info.headers.get("Authorization")
+        if sent and sent == keys.get("BearerToken"):
+            keys["BearerToken"] = ""
+
     async def _json(self, call: Callable[..., Awaitable[Any]], *args: object, **given: object) -> Manifest:
         async with self._open(call, *args, **given) as response:
             return _parse_manifest(await response.read())
@@ -196,6 +205,8 @@ class KubernetesApi:
         try:
             response: aiohttp.ClientResponse = await call(*args, _preload_content=False, **given)
             async with response:
+                if response.status == 401:
+                    self._drop_token(response)
                 if response.status >= 300:
                     delay_s = _seconds(response.headers.get("Retry-After"))
                     raise _refusal(response.status, _status(await response.read()), delay_s)
