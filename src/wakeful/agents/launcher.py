@@ -269,7 +269,7 @@ class AgentLauncher(Launcher):
             returned = read_returned(value)
             result = await self._effects(registered, entry.instance, returned, state)
         except Permanent as error:
-            return Failed(truncate(error.message), permanent=True, reason="permanent")
+            return Failed(error_text(error), permanent=True, reason="permanent")
         except Refused as error:
             log.warning("handler.refused", **run.log_fields, handler=handler.name, error=error.message)
             return Failed(

@@ -156,7 +156,7 @@ class FunctionLauncher(Launcher):
         try:
             value = await self._call(RegisteredFunction(function, awaited, takes_run), run)
         except Permanent as error:
-            return Failed(truncate(error.message), permanent=True, reason="permanent")
+            return Failed(error_text(error), permanent=True, reason="permanent")
         except asyncio.CancelledError:
             raise  # the caller knows whether it has stopped this attempt
         except BaseException as error:
@@ -189,7 +189,7 @@ class FunctionLauncher(Launcher):
         try:
             return read(await self._call(found, run))
         except Permanent as error:
-            return Failed(truncate(error.message), permanent=True)
+            return Failed(error_text(error), permanent=True)
         except BaseException as error:  # a caller that cancels this does not read the result
             return _failure(run, name, error)
 
@@ -294,11 +294,16 @@ def function_not_started(error: NoThread) -> Failed:
 
 
 def error_text(error: BaseException) -> str:
-    """Return the error of a run for an exception that user code raised.
+    """Return the error of a run for an exception that user code raised. `Permanent` has the whole message.
 
     >>> error_text(ValueError("no such customer")), error_text(TimeoutError())
     ('ValueError: no such customer', 'TimeoutError')
+    >>> error_text(Permanent("no such customer")), error_text(Permanent(KeyError("customer")))
+    ('no such customer', "Permanent: 'customer'")
     """
+    message = getattr(error, "message", None)  # a subclass may have something else, or nothing
+    if isinstance(error, Permanent) and isinstance(message, str):
+        return truncate(message)
     try:
         text = str(error)
     except BaseException:

@@ -69,10 +69,7 @@ def result_of_error(error: BaseException) -> Result:
     >>> left.error, left.permanent
     ('the customer has left', True)
     """
-    if not isinstance(error, Permanent):
-        return Result(error=error_text(error))
-    message = getattr(error, "message", None)  # a subclass may have another one, or none
-    return Result(error=truncate(message) if isinstance(message, str) else error_text(error), permanent=True)
+    return Result(error=error_text(error), permanent=isinstance(error, Permanent))
 
 
 def run_report(run_id: str, attempt: int, result: Result) -> dict[str, Json]:

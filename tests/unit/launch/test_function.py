@@ -5,6 +5,7 @@ import functools
 import threading
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
+from typing import cast
 
 import pytest
 
@@ -229,13 +230,25 @@ async def test_an_exception_fails_the_attempt_and_is_logged(
     assert "raise error" in caplog.text
 
 
-async def test_permanent_is_final(launcher: FunctionLauncher):
-    async def function() -> None:
-        raise Permanent("the customer has left")
+class NoCustomer(Permanent):
+    def __init__(self, number: int) -> None:
+        self.number = number
 
-    assert await start(launcher, function) == Failed(
-        "the customer has left", permanent=True, reason="permanent"
-    )
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (Permanent("the customer has left"), "the customer has left"),
+        (Permanent(cast(str, ValueError("no number 7"))), "Permanent: no number 7"),
+        (NoCustomer(7), "NoCustomer: 7"),
+    ],
+)
+async def test_permanent_is_final(launcher: FunctionLauncher, error: Permanent, text: str):
+    async def function() -> None:
+        raise error
+
+    assert await start(launcher, function) == Failed(text, permanent=True, reason="permanent")
+    assert await launcher.precheck(launch(TARGET), TARGET) == Failed(text, permanent=True)
 
 
 async def test_a_cancelled_attempt_is_cancelled_inside_the_function(launcher: FunctionLauncher):
