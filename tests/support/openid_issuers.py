@@ -154,7 +154,7 @@ class FakeIssuer:
 async def fake_issuer() -> AsyncIterator[FakeIssuer]:
     """Serve the issuer until the block ends."""
     issuer = FakeIssuer()
-    runner = web.ServerRunner(web.Server(issuer))
+    runner = web.ServerRunner(web.Server(issuer), shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

@@ -11,16 +11,17 @@ import asyncpg
 
 from wakeful.store.port import Store
 
-#: What begins and ends a transaction.
-_FRAME: Final = re.compile(r"(BEGIN|COMMIT|ROLLBACK)\b")
+#: What begins and ends a transaction, or sets the planning of a connection: whether a free one needs it
+#: depends on when the others were returned to the pool.
+_FRAME: Final = re.compile(r"(BEGIN|COMMIT|ROLLBACK|SET plan_cache_mode)\b")
 
 
 @contextlib.contextmanager
 def recorded(store: Store) -> Iterator[list[str]]:
     """Yield a list that gets the text of each statement: those of the store, not of its triggers.
 
-    What begins and ends a transaction is not among them, nor what asyncpg asks once for each connection: the
-    types of parameters.
+    What begins and ends a transaction or sets the planning is not among them, nor what asyncpg asks once for
+    each connection: the types of parameters.
     """
     texts: list[str] = []
 

@@ -226,22 +226,25 @@ async def test_rights_take_no_statement_for_each_row(new_app: NewApp):
     app = new_app()  # without an engine, whose statements are not counted
     app.store.clock = FalseClock()  # what is kept for a second is known from an earlier request
     await app.store.open()
+    fewest: list[int] = []
     try:
         async with served(app) as operator:
             own = await operator.new("agent", agent="default")
-            counts = []
             for number in range(12):
                 document = {"name": f"job-{number}", "schedule": SELDOM, "overlapPolicy": "allow"}
                 await operator("POST", "/agents/default/jobs", document)
                 await operator("POST", f"/agents/default/jobs/job-{number}/run")
-                if number in (1, 11):
-                    await own("GET", "/jobs")
+                if number not in (1, 11):
+                    continue
+                counts = []
+                for _ in range(4):  # a notification that arrives late makes one of them read what is kept
                     with recorded(app.store) as texts:
                         jobs = (await own("GET", "/jobs")).body["jobs"]
                         runs = (await own("GET", "/runs")).body["runs"]
                     counts.append(len(texts))
+                fewest.append(min(counts))
             assert (len(jobs), len(runs)) == (12, 12)
-            assert counts == [3, 3], texts
+            assert fewest == [2, 2], texts
     finally:
         await app.store.close()
 
