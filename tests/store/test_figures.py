@@ -31,7 +31,7 @@ LIMIT = 100
 
 async def test_an_empty_workspace_has_no_troubles(store: Store) -> None:
     assert await store.troubles("nobody", None, 1, NOW, LIMIT) == Troubles(0, 0, 0, 0, 0, 0)
-    assert await store.blocked_runs("nobody", None, NOW, [Requirement("function:x")], LIMIT) == 0
+    assert await store.blocked_runs("nobody", None, NOW, [Requirement("function:x")], LIMIT) == {}
     assert await store.live_workers(0) == []
     assert await store.start_delays("nobody", None, 0, LIMIT) == []
     assert await store.upcoming_runs("nobody", None, NOW + DAY, LIMIT, LIMIT) == []
@@ -79,9 +79,12 @@ async def test_blocked_runs_are_due_and_require_what_is_missing(store: Store) ->
             jobless(requires="function:gone", workspace="acme"),
         ]
     )
-    assert await store.blocked_runs("default", None, NOW, missing, LIMIT) == 3
-    assert await store.blocked_runs("default", "other", NOW, missing, LIMIT) == 1
-    assert await store.blocked_runs("default", None, NOW, missing, 2) == 2
+    assert await store.blocked_runs("default", None, NOW, missing, LIMIT) == dict(
+        zip(missing, (2, 1), strict=True)
+    )
+    assert await store.blocked_runs("default", "other", NOW, missing, LIMIT) == {missing[0]: 1}
+    assert sum((await store.blocked_runs("default", None, NOW, missing, 2)).values()) == 2
+    assert await store.blocked_runs("default", None, NOW, [Requirement("agent:default/x", 3)], LIMIT) == {}
 
 
 async def test_live_workers_have_a_recent_heartbeat(store: Store) -> None:

@@ -76,6 +76,21 @@ async def test_an_agents_key_sees_the_figures_of_its_agent(ask: ApiClient) -> No
     assert "broken" not in html
 
 
+async def test_a_blocked_run_names_what_its_own_workspace_lacks(ask: ApiClient) -> None:
+    assert (await ask("PUT", "/api/workspaces/acme", {})).status == 201
+    for workspace, function in (("acme", "theirs"), ("default", "ours"), ("default", "ours")):
+        jobs = f"/api/workspaces/{workspace}/agents/default/jobs"
+        target = {"kind": "function", "name": function}
+        await ask(
+            "PUT", f"{jobs}/{function}", {"schedule": SELDOM, "target": target, "overlapPolicy": "allow"}
+        )
+        assert (await ask("POST", f"{jobs}/{function}/run")).status == 201
+    html = await _home(ask)
+    assert "2 due runs that no process can launch" in html
+    assert "the function &#39;ours&#39;" in html
+    assert "theirs" not in html
+
+
 async def test_a_member_gets_no_button_to_create_a_job(ask: ApiClient) -> None:
     assert "New job" in await _home(ask)
     assert "New job" not in await _home(await ask.new("member"))

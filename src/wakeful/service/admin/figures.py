@@ -278,8 +278,9 @@ class Attention:
         day, limit = utc_day(now_ms), LIMIT + 1
         troubles = await self._store.troubles(workspace, agent, day, now_ms - LATE_MS, limit)
         missing = await self._missing(now_ms)
-        blocked = await self._store.blocked_runs(workspace, agent, now_ms, missing, limit) if missing else 0
-        facts = AttentionFacts(troubles, missed_today, blocked, missing[0] if missing else None, None)
+        blocked = await self._store.blocked_runs(workspace, agent, now_ms, missing, limit) if missing else {}
+        most = max(blocked, key=blocked.__getitem__, default=None)
+        facts = AttentionFacts(troubles, missed_today, sum(blocked.values()), most, None)
         if agent is None:
             facts = facts._replace(
                 workers=len(await self._store.workers(now_ms - LEASE_MS)),
@@ -289,7 +290,7 @@ class Attention:
         return concerns(facts)
 
     async def _missing(self, now_ms: int) -> list[Requirement]:
-        """Return what due runs require and no running process has."""
+        """Return what due runs of all workspaces require and no running process has."""
         due = await self._store.due_requirements(now_ms)
         if not due:
             return []

@@ -59,14 +59,15 @@ _UNCLAIMED: Final = Texts(
 #: runs_due or live_runs_due: what waits and requires one of these; the row of each
 _BLOCKED: Final = Texts(
     sqlite="""
-    SELECT count(*) FROM (
-        SELECT 1 FROM runs INDEXED BY runs_due
+    SELECT requires, requires_version, count(*) FROM (
+        SELECT requires, requires_version FROM runs INDEXED BY runs_due
         WHERE state IN ('pending', 'retrying') AND due_at <= $3 AND is_pull = 0
-            AND requires = ANY($4::text[]) AND workspace = $1{} LIMIT $2) n""",
+            AND requires = ANY($4::text[]) AND workspace = $1{} LIMIT $2) n GROUP BY 1, 2""",
     postgresql="""
-    SELECT count(*) FROM (
-        SELECT 1 FROM live_runs
-        WHERE due_at <= $3 AND NOT is_pull AND requires = ANY($4::text[]) AND workspace = $1{} LIMIT $2) n""",
+    SELECT requires, requires_version, count(*) FROM (
+        SELECT requires, requires_version FROM live_runs
+        WHERE due_at <= $3 AND NOT is_pull AND requires = ANY($4::text[]) AND workspace = $1{} LIMIT $2) n
+    GROUP BY 1, 2""",
 )
 #: runs_of_workspace, or runs_of_agent in SQLite: its end, backwards
 _DELAYS: Final = Texts(
@@ -183,10 +184,12 @@ async def blocked_runs(
     now_ms: int,
     missing: Sequence[Requirement],
     limit: int,
-) -> int:
-    """Return the number of due runs that require any of these, up to `limit`."""
-    read = Reader(session, workspace, agent)
-    return await read.count("blocked", limit, now_ms, [each.name for each in missing])
+) -> dict[Requirement, int]:
+    """Return the number of due runs that require one of these, by requirement; `limit` runs are counted."""
+    names = [each.name for each in missing]
+    rows = await Reader(session, workspace, agent).rows("blocked", limit, now_ms, names)
+    found = {Requirement(name, version): number for name, version, number in rows}
+    return {each: found[each] for each in missing if each in found}
 
 
 async def live_workers(session: SqlSession, since_ms: int) -> list[LiveWorker]:
