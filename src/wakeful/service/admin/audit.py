@@ -111,6 +111,10 @@ class AuditService:
         """Check the entries after number `after`, whose hash is `hash`, at most `limit`."""
         await self._accounts.authorize(principal, "audit.read", workspace)
         newest, newest_hash = await self._store.audit_head(workspace)
+        if after > newest:
+            return VerifiedPart(after, f"entries {newest + 1} to {after} are gone", hash, True)
+        if after == newest and hash != newest_hash:
+            return VerifiedPart(after, f"entry {newest} is not the one that was written last", hash, True)
         end = after + limit
         while after < end:
             rows = await self._store.audit(workspace, after=after, limit=min(_PAGE, end - after))

@@ -126,6 +126,24 @@ async def test_the_audit_log_is_paginated_and_verified(ask: ApiClient):
     assert verified["count"] >= 5
 
 
+async def test_a_verification_that_continues_finds_newest_entries_that_are_gone(ask: ApiClient):
+    await ask("POST", JOBS, {"name": "a", "schedule": SELDOM})
+    first = (await ask("GET", "/audit/verify", limit=100_000)).body
+    assert (first["ok"], first["complete"]) == (True, True)
+    count, noted = first["count"], first["hash"]
+
+    async def continued(after: int, hash: str) -> str | None:
+        found = (await ask("GET", "/audit/verify", after=after, hash=hash)).body
+        assert (found["ok"], found["complete"]) == (found["flaw"] is None, True)
+        return found["flaw"]
+
+    assert await continued(count, noted) is None
+    assert await continued(count, "0" * 64) == f"entry {count} is not the one that was written last"
+    assert await continued(count + 2, noted) == f"entries {count + 1} to {count + 2} are gone"
+    await ask("POST", JOBS, {"name": "b", "schedule": SELDOM})
+    assert await continued(count, noted) is None
+
+
 async def test_a_workflow_version_is_immutable(ask: ApiClient):
     path = f"{HOME}/workflows/invoices/3"
     first = await ask("PUT", path, {"nodes": [1, 2]})
