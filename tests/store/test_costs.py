@@ -95,6 +95,8 @@ async def test_budgets_of_agents_come_with_todays_use(store: Store, database: Da
     assert await store.agent_budgets("default", TODAY, 10) == [
         BudgetRow("default", '{"costPerDay":2}', 7, 1.5)
     ]
+    assert len(await store.agent_budgets("default", TODAY, 10, "default")) == 1
+    assert await store.agent_budgets("default", TODAY, 10, "other") == []
 
 
 async def test_used_up_budgets_of_jobs_are_listed(store: Store) -> None:
@@ -108,6 +110,8 @@ async def test_used_up_budgets_of_jobs_are_listed(store: Store) -> None:
     assert await store.job_blocks("default", TODAY, 10) == [
         BlockRow("default", job.id, "tokensPerDay", 10.0, 12, 0.0)
     ]
+    assert len(await store.job_blocks("default", TODAY, 10, "default")) == 1
+    assert await store.job_blocks("default", TODAY, 10, "other") == []
     assert await store.read_spent(BudgetOwner("default", "default", job.id), TODAY) == (12, 0.0)
 
 

@@ -172,15 +172,13 @@ class CostService:
             used = await self._store.spending(workspace, [("", "")], DayRange(today, today))
             if row is not None and row.budget:
                 found += caps(None, row.budget, _sum(used))
-        for each in await self._store.agent_budgets(workspace, today, _BUDGETS):
-            if only in (None, each.agent):
-                found += caps(each.agent, each.budget, Spent(each.tokens, each.cost))
-        for block in await self._store.job_blocks(workspace, today, _BUDGETS):
-            if only in (None, block.agent):
-                spent = block.tokens if block.cap == "tokensPerDay" else block.cost
-                found.append(
-                    BudgetState(block.agent, block.job, None, block.cap, block.most, max(spent, block.most))
-                )
+        for each in await self._store.agent_budgets(workspace, today, _BUDGETS, only):
+            found += caps(each.agent, each.budget, Spent(each.tokens, each.cost))
+        for block in await self._store.job_blocks(workspace, today, _BUDGETS, only):
+            spent = block.tokens if block.cap == "tokensPerDay" else block.cost
+            found.append(
+                BudgetState(block.agent, block.job, None, block.cap, block.most, max(spent, block.most))
+            )
         return found
 
 

@@ -18,13 +18,15 @@ OF_OWNERS: Final = """
 AGENT_BUDGETS: Final = """
     SELECT a.name, a.budget, coalesce(s.tokens, 0), coalesce(s.cost, 0.0) FROM agents a
     LEFT JOIN spending s ON s.workspace = a.workspace AND s.agent = a.name AND s.job = '' AND s.day = $2
-    WHERE a.workspace = $1 AND a.budget IS NOT NULL ORDER BY a.name LIMIT $3"""
+    WHERE a.workspace = $1 AND a.budget IS NOT NULL AND ($4::text IS NULL OR a.name = $4)
+    ORDER BY a.name LIMIT $3"""
 #: the primary key of budget_blocks: a range of it; that of spending for each
 JOB_BLOCKS: Final = """
     SELECT b.agent, b.job, b.cap, b.most, coalesce(s.tokens, 0), coalesce(s.cost, 0.0) FROM budget_blocks b
     LEFT JOIN spending s
         ON s.workspace = b.workspace AND s.agent = b.agent AND s.job = b.job AND s.day = b.day
-    WHERE b.day = $1 AND b.workspace = $2 AND b.job <> '' LIMIT $3"""
+    WHERE b.day = $1 AND b.workspace = $2 AND b.job <> '' AND ($4::text IS NULL OR b.agent = $4)
+    LIMIT $3"""
 #: the primary key, once for each
 JOB_TITLES: Final = """
     SELECT id::text, name, deleted_at IS NOT NULL, work FROM jobs WHERE id = ANY($1::uuid[])"""
@@ -138,14 +140,18 @@ async def spending(
     return [SpendingRow(*row) for row in rows]
 
 
-async def agent_budgets(session: SqlSession, workspace: str, day: int, limit: int) -> list[BudgetRow]:
-    """Return agents that have a budget, by name, with their use of that day."""
-    return [BudgetRow(*row) for row in await session.rows(AGENT_BUDGETS, workspace, day, limit)]
+async def agent_budgets(
+    session: SqlSession, workspace: str, day: int, limit: int, agent: str | None = None
+) -> list[BudgetRow]:
+    """Return agents that have a budget, by name, or only this one, with their use of that day."""
+    return [BudgetRow(*row) for row in await session.rows(AGENT_BUDGETS, workspace, day, limit, agent)]
 
 
-async def job_blocks(session: SqlSession, workspace: str, day: int, limit: int) -> list[BlockRow]:
-    """Return the budgets of jobs that are used up on that day."""
-    return [BlockRow(*row) for row in await session.rows(JOB_BLOCKS, day, workspace, limit)]
+async def job_blocks(
+    session: SqlSession, workspace: str, day: int, limit: int, agent: str | None = None
+) -> list[BlockRow]:
+    """Return the budgets of jobs that are used up on that day, of all agents or of one."""
+    return [BlockRow(*row) for row in await session.rows(JOB_BLOCKS, day, workspace, limit, agent)]
 
 
 async def job_titles(session: SqlSession, job_ids: Sequence[str]) -> list[JobTitle]:

@@ -67,6 +67,19 @@ async def test_an_agent_key_sees_its_own_agent(ask: ApiClient):
 
 
 @on_one_store
+async def test_a_report_of_an_agent_has_its_budget_however_many_others_there_are(
+    ask: ApiClient, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("wakeful.service.admin.cost._BUDGETS", 1)
+    for agent in ("painter", "writer"):
+        await ask("PUT", f"/agents/{agent}", {"budget": {"costPerDay": 5}})
+        await _used(ask, agent, "capped", 150, 1.0, budget={"tokensPerDay": 100})
+    found = (await ask("GET", "/cost", agent="writer", to="2027-03-01", **{"from": "2027-03-01"})).body
+    caps = [(each["agentId"], each["job"], each["cap"]) for each in found["budgets"]]
+    assert caps == [("writer", "capped", "tokensPerDay"), ("writer", None, "costPerDay")]
+
+
+@on_one_store
 async def test_budgets_say_what_is_left_today(ask: ApiClient):
     await ask("PUT", "/api/workspaces/default", {"budget": {"costPerDay": 8}})
     await ask("PUT", "/agents/writer", {"budget": {"tokensPerDay": 1_000}})
