@@ -204,7 +204,6 @@ async def update_agent(
 )
 async def rotate_agent_secret(agent: str, once: Once) -> Response:
     """It signs the webhooks that jobs inherit, for a day beside the old one. It is returned only once."""
-    await once.services.agents.get(*once.caller, agent)
     spent = await once.services.admin.budgets.spent(once.workspace, agent)
     return await once.respond_keyed(
         partial(once.services.agents.rotate_secret, *once.caller, agent),

@@ -275,6 +275,17 @@ async def test_the_same_request_at_the_same_time_and_later_changes_things_once(n
             assert different.status == 422
 
 
+@on_one_store
+async def test_a_repeated_request_gets_its_response_after_the_agent_was_deleted(ask: ApiClient):
+    await ask("PUT", "/agents/hooked", {"target": _JOB["target"]})
+    path = "/agents/hooked/rotate-secret"
+    first = await ask("POST", path, headers=_KEY)
+    assert (await ask("DELETE", "/agents/hooked")).status == 204
+    again = await ask("POST", path, headers=_KEY)
+    assert (first.status, again.status, again.body) == (200, 200, first.body)
+    assert (await ask("POST", path)).status == 404
+
+
 @pytest.mark.parametrize("call", [("/jobs/run", {"jobs": ["a", "b"]}), (f"{JOBS}/a/skip-next", None)])
 async def test_a_request_whose_process_died_before_the_response_is_not_performed_again(
     ask: ApiClient, monkeypatch: pytest.MonkeyPatch, call: tuple[str, object]
