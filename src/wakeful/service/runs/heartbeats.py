@@ -11,7 +11,9 @@ from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from wakeful.document import policy_or_default
+from wakeful.engine.completer import LoggedConsequences, log_outcome
 from wakeful.errors import FailedPrecondition, TooManyFollowUps
+from wakeful.logs import get_logger
 from wakeful.run.consequences import consequences
 from wakeful.run.outcome import Finished, conclude, find_timeout
 from wakeful.service.batcher import Batcher, in_rounds
@@ -20,6 +22,8 @@ from wakeful.store.rows import Renewal, RunView
 
 #: The most runs of one heartbeat or release.
 MAX_HEARTBEATS: Final = 1_000
+
+log = get_logger("wakeful.service")
 
 
 class Renewed(NamedTuple):
@@ -77,12 +81,22 @@ class Heartbeats:
                 ended.setdefault(run.worker or "", []).append(finished)
                 errors[run.id] = outcome.error
         for holder, outcomes in ended.items():
-            try:
-                await self._store.finish(holder, outcomes, consequences)
-            except TooManyFollowUps:  # not of one run
-                for each in outcomes:
-                    await self._store.finish(holder, [each], consequences)
+            await self._end(holder, outcomes)
         return Renewed({run.id for run in renewed} - errors.keys(), errors)
+
+    async def _end(self, holder: str, outcomes: Sequence[Finished]) -> None:
+        """Write the outcomes of attempts of this executor that timed out, and log them."""
+        rule = LoggedConsequences(consequences)
+        try:
+            written = await self._store.finish(holder, outcomes, rule)
+        except TooManyFollowUps:  # not of one run
+            for each in outcomes:
+                await self._end(holder, [each])
+            return
+        for each in outcomes:
+            if each.run_id in written:
+                log_outcome(log, each, {"run_id": each.run_id, "job_id": each.job_id}, holder)
+        rule.log(log)
 
 
 def not_claimed(run: RunView) -> FailedPrecondition:

@@ -110,7 +110,7 @@ async def test_a_heartbeat_reports_runs_of_other_agents_and_workspaces_as_lost(a
     assert rescued == [run_id], "nobody has renewed its lease since the claim"
 
 
-async def test_a_heartbeat_reports_timed_out_runs_as_lost(ask: ApiClient):
+async def test_a_heartbeat_reports_timed_out_runs_as_lost(ask: ApiClient, caplog: pytest.LogCaptureFixture):
     late = await waiting(ask, "late", timeoutMs=1_000, maxAttempts=1)
     fine = await waiting(ask, "fine", timeoutMs=3_600_000)
     await claim(ask)
@@ -121,6 +121,8 @@ async def test_a_heartbeat_reports_timed_out_runs_as_lost(ask: ApiClient):
     assert reply.body == {"renewed": [fine], "lost": [late]}
     ended = (await ask("GET", f"/runs/{late}")).body
     assert (ended["state"], ended["reason"], ended["error"]) == ("failed", "timeout", "timed out after 1 s")
+    logged = [each.getMessage() for each in caplog.records if "event=run.failed" in each.getMessage()]
+    assert [late in each for each in logged] == [True]
 
 
 async def test_the_timeout_of_a_run_does_not_count_while_its_work_waits(ask: ApiClient):
