@@ -101,8 +101,10 @@ class Connection:
             self._forget_ended_loops()
             headers = {"Accept": "application/json"}
             if self.key:
+                _check_header("the key", self.key, self.key_source)
                 headers["Authorization"] = f"Bearer {self.key}"
             if self.run_id:
+                _check_header("the id of the run", self.run_id, "see WAKEFUL_RUN_ID")
                 headers["x-wakeful-run-id"] = self.run_id
             context = self._tls.context()
             connector = None if context is None else aiohttp.TCPConnector(ssl=context)
@@ -238,11 +240,19 @@ def check_address(url: str) -> None:
     """
     try:
         parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # of the port, or of an IPv6 address
+        host = (parts.hostname or "").encode("idna")
+        valid = parts.scheme in ("http", "https") and host and parts.port != 0
+    except ValueError:  # of the port, of an IPv6 address, or of a part of a name that is too long
         valid = False
-    if not valid or parts.query or parts.fragment or any(each.isspace() for each in url):
+    if not valid or parts.query or parts.fragment or " " in url or not url.isprintable():
         raise _no_address(url)
+
+
+def _check_header(what: str, text: str, hint: str) -> None:
+    """Raise InvalidArgument for text that a header cannot carry. It may be secret, so it is not shown."""
+    if not text.isprintable():
+        more = f"; {hint}" if hint else ""
+        raise InvalidArgument(f"{what} has a line break or another character that cannot be sent{more}")
 
 
 def _no_address(url: str) -> InvalidArgument:
@@ -318,7 +328,7 @@ def path(*parts: str) -> str:
     '/api/workspaces/default/agents/a%20b'
     """
     for part in parts:
-        if part in (".", ".."):  # a part of an address that leads elsewhere, quoted or not
+        if part in ("", ".", ".."):  # the address would lead elsewhere, quoted or not
             raise InvalidArgument(f"'{part}' is not a name or an id")
         check_text(part)
     return "/api/workspaces/" + "/".join(quote(part, safe="") for part in parts)
@@ -390,7 +400,10 @@ def _item_error(content: dict[str, Json]) -> ItemError:
 
 def _payload(body: Json) -> bytes | io.BytesIO:
     """Return the body of a request. aiohttp warns of large ones that are not files."""
-    content = json.dumps(body).encode()
+    try:
+        content = json.dumps(body).encode()
+    except (TypeError, ValueError, RecursionError) as error:  # of a number with thousands of digits
+        raise InvalidArgument(f"a value cannot be written as JSON: {error}") from error
     return content if len(content) < _LARGE else io.BytesIO(content)
 
 

@@ -55,7 +55,8 @@ def _plain(value: object) -> Json:
         return _plain(value.to_json())
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, Sequence | set | frozenset):
+    is_bytes = isinstance(value, bytes | bytearray | memoryview)
+    if isinstance(value, Sequence | set | frozenset) and not is_bytes:
         return [_plain(item) for item in value]
     raise InvalidArgument(f"{value!r:.64} cannot be converted to JSON")
 

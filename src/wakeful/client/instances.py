@@ -150,7 +150,9 @@ class Instances(RestPart):
         one signal at a time.
         """
         workspace = self._current_workspace
-        if current_instance.get() == instance_id(workspace, name, check_instance(id)):
+        check_instance(id)
+        own = current_instance.get()
+        if own is not None and own == instance_id(workspace, name, id):
             raise FailedPrecondition(
                 f"a handler of instance '{id}' of agent '{name}' asks its own instance, which handles one "
                 "signal at a time: it would wait for itself; call the method, or return Emit(signal, to=SELF)"

@@ -56,7 +56,7 @@ PARTS = (
 )  # fmt: skip
 
 
-def _methods(client: object) -> Iterator[tuple[str, Any]]:
+def client_methods(client: object) -> Iterator[tuple[str, Any]]:
     for part in (None, *PARTS):
         owner = client if part is None else getattr(client, part, None)
         for name, method in inspect.getmembers(owner, inspect.iscoroutinefunction):
@@ -88,7 +88,7 @@ async def test_every_method_returns_or_raises_an_error_of_wakeful(kind: Any, wha
 
     wrong, called = {}, 0
     async with raw_server(talk) as server, kind(f"http://127.0.0.1:{server.port}", "wk_x") as client:
-        for name, method in _methods(client):
+        for name, method in client_methods(client):
             args, named = _arguments(kind, method)
             called += 1
             try:
