@@ -108,7 +108,7 @@ async def json_argument(option: str, text: str | None) -> Json:
         text = await read_text(text[1:])
     try:
         value: Json = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidArgument(
             f"{option}: it is not JSON ({error}); text needs quotes, as in '\"hello\"'"
         ) from error

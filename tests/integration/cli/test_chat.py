@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import select
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -38,7 +39,7 @@ def executing(machine: Machine) -> Iterator[None]:
     def work() -> None:
         with Client(machine.url or "", key) as client:
             while not done.is_set():
-                for run in client.runs.claim("parrot", wait_ms=200):
+                for run in client.runs.claim("parrot", agents=["parrot"], wait_ms=200):
                     assert isinstance(run.payload, dict)
                     said = str(run.payload["message"])
                     with suppress(FailedPrecondition):
@@ -116,7 +117,7 @@ def chatting(machine: Machine, *arguments: str) -> Iterator[Screen]:
 
 def test_a_message_is_sent_and_its_answer_printed(machine: Machine):
     said = machine.wakeful("chat", "parrot", "--session", "one", "-m", "pretty boy")
-    assert (said.code, said.out, said.err) == (0, "you said: pretty boy\n", "")
+    assert (said.code, said.out) == (0, "you said: pretty boy\n")
     run = machine.wakeful("chat", "parrot", "--session", "one", "-m", "again", "--json").json
     assert (run["state"], run["output"]) == ("succeeded", "you said: again")
 
@@ -134,6 +135,39 @@ def test_a_message_that_is_dropped_before_its_turn_is_an_error(machine: Machine)
     (done,) = answers
     assert (done.code, "dropped from the queue" in done.err) == (5, True), done
     assert machine.wakeful("runs", run, "--json").json["state"] == "cancelled"
+
+
+@contextmanager
+def first_line_of_stderr(machine: Machine, *arguments: str) -> Iterator[str]:
+    """Start a command that waits, without a terminal, and yield what it prints first on stderr."""
+    with subprocess.Popen(
+        prefork.command("wakeful", *arguments),
+        env=machine.environment,
+        cwd=machine.home,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stderr is not None
+        try:
+            assert select.select([process.stderr], [], [], _PATIENCE_S)[0]
+            yield process.stderr.readline().decode()
+        finally:
+            process.terminate()
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_chat_without_a_terminal_says_what_it_waits_for(machine: Machine, options: tuple[str, ...]):
+    assert machine.wakeful("agents", "put", "alone", "--queue", '{"debounceMs": 0}').code == 0
+    session = f"s{len(options)}"
+    with first_line_of_stderr(
+        machine, "chat", "alone", "-m", "hello", "--session", session, *options
+    ) as line:
+        assert "pending: waits for an executor (none has asked" in line
+        with first_line_of_stderr(
+            machine, "chat", "alone", "-m", "more", "--session", session, *options
+        ) as line:
+            assert line == "the message waits in the queue of its session\n"
 
 
 def test_each_line_of_a_pipe_is_a_message(machine: Machine):

@@ -218,7 +218,7 @@ def test_a_job_that_cannot_be_resumed_is_reported_and_the_others_are(machine: Ma
     machine.wakeful("agents", "put", "ops", "--active")
 
 
-@pytest.mark.parametrize(("command", "field"), [("run", "runs"), ("delete", "deleted")])
+@pytest.mark.parametrize(("command", "field"), [("run", "runs"), ("delete", "deleted"), ("pause", "jobs")])
 def test_what_was_done_before_a_request_failed_is_shown(
     machine: Machine, jobs: dict[str, str], monkeypatch: pytest.MonkeyPatch, command: str, field: str
 ):

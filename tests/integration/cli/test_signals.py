@@ -123,6 +123,17 @@ def test_instances_that_were_started_before_a_request_failed_are_shown(
     assert "those from '3' on may not have been started: no response" in done.err
 
 
+def test_instances_with_a_large_state_are_started_in_several_requests(machine: Machine):
+    ids = "\n".join(f"large-{number}" for number in range(300))
+    state = json.dumps({"text": "x" * 1_000})
+
+    done = machine.wakeful(
+        *("instances", "start", "painter", "--from", "-", "--state", state, "--json"), stdin=ids
+    )
+
+    assert (done.code, len(done.json["instances"])) == (0, 300), done.err
+
+
 def test_instances_of_a_file_are_started_and_deleted(machine: Machine, tmp_path: Path):
     file = tmp_path / "ids.txt"
     file.write_text("customer 7\n\na/b\r\n..\n")

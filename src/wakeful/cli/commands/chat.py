@@ -22,7 +22,7 @@ from rich.text import Text
 from wakeful.cli import exit_codes
 from wakeful.cli.arguments import AgentName, now_ms
 from wakeful.cli.commands.messages import STATES, history_entry, wait_for_turn
-from wakeful.cli.commands.run import follow, run_exit_code
+from wakeful.cli.commands.run import SLOW_S, follow, run_exit_code
 from wakeful.cli.output import escape
 from wakeful.cli.pages import progress_line
 from wakeful.cli.session import CliSession, command
@@ -92,7 +92,15 @@ async def _say(s: CliSession, agent: str, session: str, message: str) -> int:
         return exit_codes.NOT_DONE if receipt["state"] == "dropped" else exit_codes.OK
     run_id = receipt["runId"]
     if run_id is None:
-        run_id = await s.out.wait_for(wait_for_turn(s, agent, receipt), "waiting for the turn")
+        later = None
+        if not s.out.stderr.is_terminal:
+            note = "the message waits in the queue of its session"
+            later = asyncio.get_running_loop().call_later(SLOW_S, s.out.note, note)
+        try:
+            run_id = await s.out.wait_for(wait_for_turn(s, agent, receipt), "waiting for the turn")
+        finally:
+            if later is not None:
+                later.cancel()
     run = await follow(s, run_id, quiet=True)
     s.out.show_line(run, _answer(run))
     return run_exit_code(run)
@@ -160,11 +168,10 @@ class _Conversation:
     async def _handle_line(self, line: str) -> None:
         if not line.strip():
             return
-        if line.strip() == _HISTORY:
-            self._seen = 0
-            await self._show_history()
-            return
         try:
+            if line.strip() == _HISTORY:
+                await self._show_history()
+                return
             receipt = await self._s.client.send_message(self._agent, message=line, session=self._session)
         except WakefulError as error:
             self._print(Text(f"{error}", "red"))
@@ -187,7 +194,10 @@ class _Conversation:
             agent=self._agent, types=_TYPES, patience=math.inf, on_connection=on_connection
         )
         async for event in events:
-            await self._show_event(event)
+            try:
+                await self._show_event(event)
+            except WakefulError as error:  # the stream goes on when the server is back
+                self._print(Text(f"{error}; /history shows the history", "red"))
 
     async def _show_event(self, event: EventShape) -> None:
         run = event["run"]

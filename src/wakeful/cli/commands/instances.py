@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -32,8 +33,9 @@ InstanceId = Annotated[str, typer.Argument(metavar="ID", help="the instance (def
 _STATUS: Final = {
     "active": "green", "paused": "yellow", "blocked": "red", "stopped": "magenta", "deleting": "magenta",
 }  # fmt: skip
-#: How many instances one request starts.
+#: How many instances one request starts, and how many bytes it has.
 _AT_ONCE: Final = 1_000
+_BYTES: Final = 200_000
 
 
 def register(app: typer.Typer) -> None:
@@ -210,16 +212,12 @@ async def _start_many(
     started: list[InstanceShape] = []
     errors: list[InstanceFailureShape] = []
     stopped: WakefulError | None = None
-    unique = list(dict.fromkeys(ids))
-    for first in range(0, len(unique), _AT_ONCE):
-        wanted: list[Mapping[str, object]] = [
-            {"id": each, "state": state} for each in unique[first : first + _AT_ONCE]
-        ]
-        call = s.client.start_instances(agent, instances=wanted, replace=replace or None)
+    for group in _groups(dict.fromkeys(ids), state):
+        call = s.client.start_instances(agent, instances=group, replace=replace or None)
         try:
             done = await s.out.wait_for(call)
         except WakefulError as error:
-            if first == 0:
+            if not started and not errors:
                 raise
             stopped = error
             break
@@ -229,10 +227,25 @@ async def _start_many(
     lines += [Text(f"{each['id']}: {each['message']}", "red") for each in errors]
     s.out.show({"instances": started, "errors": errors}, *lines)
     if stopped is not None:
-        print_error(f"those from '{unique[first]}' on may not have been started: {stopped.message}")
+        print_error(f"those from '{group[0]['id']}' on may not have been started: {stopped.message}")
         raise typer.Exit(exit_code(stopped))
     if errors:
         raise typer.Exit(1)
+
+
+def _groups(ids: Iterable[str], state: dict[str, Json] | None) -> Iterator[list[Mapping[str, object]]]:
+    """Return the instances to start in groups that one request can have."""
+    group: list[Mapping[str, object]] = []
+    size = 0
+    for each in ids:
+        wanted = {"id": each, "state": state}
+        length = len(json.dumps(wanted)) + 2
+        if group and (len(group) == _AT_ONCE or size + length > _BYTES):
+            yield group
+            group, size = [], 0
+        group.append(wanted)
+        size += length
+    yield group
 
 
 def _show(s: CliSession, instance: InstanceShape) -> None:

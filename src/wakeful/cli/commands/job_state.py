@@ -24,14 +24,13 @@ from wakeful.cli.selection import (
     named_jobs,
     print_failures,
     read_filter,
-    request_for,
     request_in_parts,
 )
 from wakeful.cli.session import CliSession, command
 from wakeful.cli.times import instant, moment
 from wakeful.client.fields import given_fields
 from wakeful.client.types import BulkResultShape, JobFailureShape, JobIdShape
-from wakeful.errors import InvalidArgument
+from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.values.json_value import Json
 from wakeful.values.plural import plural
 
@@ -213,13 +212,19 @@ async def _change_several(
             s.out.show(found)
             print_failures(f"{verb}d", errors)
             return NOT_DONE if jobs else OK
-    result = await request_for(s, jobs, request)
+    results, stopped = await request_in_parts(s, jobs, request)
+    result = results[0]
+    for each in results[1:]:
+        result["jobs"] += each["jobs"]
+        result["count"] += each["count"]
+        result["unchanged"] += each["unchanged"]
+        result["errors"] += each["errors"]
     result["unchanged"] += unchanged
     result["errors"] = [*errors, *result["errors"]]
-    return _report(s, f"{verb}d", result)
+    return _report(s, f"{verb}d", result, stopped)
 
 
-def _report(s: CliSession, done: str, result: BulkResultShape) -> int:
+def _report(s: CliSession, done: str, result: BulkResultShape, stopped: WakefulError | None) -> int:
     lines = []
     for job in result["jobs"]:
         name = full_name(job["agentId"], job["name"])
@@ -229,4 +234,4 @@ def _report(s: CliSession, done: str, result: BulkResultShape) -> int:
         lines.append(Text(f"  {name}").append(detail, "dim"))
     unchanged = f", {result['unchanged']} unchanged" if result["unchanged"] else ""
     s.out.show(result, *lines, Text(f"{done} {plural(result['count'], 'job')}{unchanged}", "bold"))
-    return print_failures(done, result["errors"])
+    return print_failures(done, result["errors"], stopped)

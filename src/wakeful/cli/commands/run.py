@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import typer
 from rich.console import RenderableType
@@ -37,6 +37,8 @@ from wakeful.values.json_value import Json
 from wakeful.values.plural import plural
 
 _PANEL = "Runs"
+#: Seconds after which a command that prints nothing says what it waits for.
+SLOW_S: Final = 2.0
 
 WaitOption = Annotated[
     bool, typer.Option("--wait", "-w", help="wait for the run; the exit code is 0 only if it succeeds")
@@ -224,13 +226,19 @@ async def follow_until(s: CliSession, run_id: str, seconds: float | None) -> Run
 async def follow(s: CliSession, run_id: str, *, quiet: bool = False) -> RunShape:
     """Wait until a run finishes and print each change of its state; return the finished run.
 
-    With `quiet`, the state is shown only while it waits, and only on a terminal.
+    With `quiet`, the state is shown only while it waits, and only on a terminal. Elsewhere a note says once
+    what a run waits for that takes long.
     """
     last: tuple[str, int, str | None] | None = None
+    slow_at: float | None = asyncio.get_running_loop().time() + SLOW_S
     status = s.out.stderr.status("") if s.out.stderr.is_terminal and not s.out.as_json else None
 
     def show(run: RunShape) -> None:
-        nonlocal last
+        nonlocal last, slow_at
+        if quiet and not status and slow_at is not None and asyncio.get_running_loop().time() >= slow_at:
+            slow_at = None
+            if not RunState(run["state"]).terminal:
+                s.out.note(progress_line(run).plain)
         now = run["state"], run["attempt"], run.get("waitingFor")
         if now == last:
             return
