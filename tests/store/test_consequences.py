@@ -201,6 +201,18 @@ async def test_a_job_edited_during_its_run_is_neither_deleted_nor_disabled(
 
 
 @pytest.mark.parametrize("fate", [{"delete_job": True}, {"disable_job": "gone"}])
+async def test_an_edit_while_the_clock_was_ahead_came_before_the_runs_of_today(
+    store: Store, fate: dict[str, Any]
+) -> None:
+    row, run = await given_held(store)
+    await store.change_job(row.id, lambda old: JobChange(old._replace(updated_ms=NOW + DAY)))
+    assert (await look_at_job(store, row)).next_ms is not None
+    await store.finish("w1", [ended(run, "succeeded" if "delete_job" in fate else "failed", **fate)], alone)
+    seen = await store.job("default", "default", row.name)
+    assert seen is None if "delete_job" in fate else seen is not None and seen.disabled_reason == "gone"
+
+
+@pytest.mark.parametrize("fate", [{"delete_job": True}, {"disable_job": "gone"}])
 async def test_a_job_edited_to_have_no_next_tick_ends_with_its_run(
     store: Store, clock: FalseClock, fate: dict[str, Any]
 ) -> None:

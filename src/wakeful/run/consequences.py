@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from wakeful.job.start_rules import BudgetOwner
+from wakeful.run.alerts import SKEW_MS
 from wakeful.run.conversations import HistoryAppend
 from wakeful.run.factory import follow_up_run
 from wakeful.run.incidents import Incident, IncidentChange, IncidentJob, IncidentLog
@@ -75,8 +76,8 @@ class Facts(NamedTuple):
     failures: Mapping[str, int] = {}
     #: those of `Needs.ending_jobs` that have a next tick
     has_next: Collection[str] = ()
-    #: by run: when it was written, and when its job was last edited; at least for `Needs.ending_runs` whose
-    #: job has a next tick
+    #: by run: when it was written, and when its job was last edited (`edit_times`); at least for
+    #: `Needs.ending_runs` whose job has a next tick
     edits: Mapping[str, tuple[int, int]] = {}
     #: the jobs that may fire after a run of the batch
     followers: Sequence[Candidate] = ()
@@ -284,6 +285,12 @@ class _Prechecks:
 def _special(outcomes: Iterable[Finished]) -> list[Finished]:
     """Return the outcomes from which something follows by themselves: all but plain successes."""
     return [each for each in outcomes if not each.is_plain]
+
+
+def edit_times(written_ms: int, edited_ms: int, now_ms: int) -> tuple[int, int]:
+    """Return an entry of `Facts.edits`. An edit of the future, after a wrong clock, came before the run."""
+    is_before = written_ms <= now_ms + SKEW_MS < edited_ms
+    return written_ms, written_ms if is_before else edited_ms
 
 
 def _goes_on(outcome: Finished, job_id: str, facts: Facts, current: bool) -> bool:

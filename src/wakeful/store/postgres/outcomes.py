@@ -17,6 +17,7 @@ from wakeful.run.consequences import (
     Facts,
     JobEnd,
     Needs,
+    edit_times,
     fires_followers,
     first_of_each_run,
     needs,
@@ -228,7 +229,7 @@ async def _facts(
     return Facts(
         {row["id"]: row["failures"] for row in jobs if row["id"] in counted},
         has_next,
-        {run_id: (created_ms, updated_ms) for run_id, created_ms, updated_ms in edits},
+        {run_id: edit_times(created_ms, updated_ms, now_ms) for run_id, created_ms, updated_ms in edits},
         [Candidate(*row) for row in followers],
         [Candidate(*row) for row in heartbeats],
         owners,

@@ -19,6 +19,7 @@ from wakeful.run.consequences import (
     Effects,
     Facts,
     Needs,
+    edit_times,
     fires_followers,
     first_of_each_run,
     needs,
@@ -211,7 +212,7 @@ async def _facts(db: sqlite3.Connection, finished: Sequence[Finished], need: Nee
     if need.ending_runs:
         for run_id, created_ms, updated_ms, job_id in db.execute(sql.EDITS, (json.dumps(need.ending_runs),)):
             has_next.add(job_id)
-            edits[run_id] = created_ms, updated_ms
+            edits[run_id] = edit_times(created_ms, updated_ms, now_ms)
     followers: list[Candidate] = []
     if jobs and db.execute(sql.ANY_FOLLOWER).fetchone() is not None:
         followed = json.dumps(fires_followers(finished))
