@@ -29,13 +29,18 @@ from wakeful.values.json_value import Json, compact
 
 
 async def _subscribe(
-    store: Store, event: str, arguments: str, number: int, position: int | None = None
+    store: Store,
+    event: str,
+    arguments: str,
+    number: int,
+    position: int | None = None,
+    ends_ms: int | None = None,
 ) -> SubscriptionRow:
     url = f"https://a.example/{number}"
     identity = subscription_id("key:1", url, event, {})
     job = asleep(job_name(identity))._replace(timing=None)
     owner = "default", "default", "key:1"
-    row = SubscriptionRow(identity, *owner, event, arguments, url, job.id, position or 0, NOW, NOW)
+    row = SubscriptionRow(identity, *owner, event, arguments, url, job.id, position or 0, NOW, NOW, ends_ms)
     return await store.subscribe(row, job, lambda written: [], runs=None if position is None else [])
 
 
@@ -233,6 +238,30 @@ async def test_a_subscription_ends_when_too_many_events_wait(
     assert kept is not None
     assert (found.reason, kept.is_active) == ("queue_full", True)
     assert not await store.runs(RunFilter("default", None, dead.job_id, ("pending",)))
+
+
+async def test_a_subscription_that_cannot_be_ended_holds_up_no_events(
+    store: Store, clock: FalseClock
+) -> None:
+    job = asleep("job-1")
+    await store.create_jobs([job])
+    kept = await _subscribe(store, "run.finished", "{}", 1)
+    over = [
+        await _subscribe(store, "run.finished", '{"agent":"a"}', each, ends_ms=NOW + 1) for each in (2, 3)
+    ]
+    clock.ms += 1
+
+    async def end(identity: str, reason: str) -> SubscriptionRow | None:
+        if identity == min(each.id for each in over):
+            raise ValueError("it cannot be read")
+        return await store.end_subscription(identity, reason)
+
+    await store.add_runs([run := held(asked(job))])
+    await store.finish("w1", [ended(run)], alone)
+    await EventFeeder(store, store.clock, max_sleep_ms=100, end=end).step()
+    assert len(await _delivered(store, kept)) == 1
+    found = [await store.subscription(each.id) for each in over]
+    assert sorted(each is not None and each.is_active for each in found) == [False, True]
 
 
 async def test_a_fact_is_compared_only_with_subscriptions_to_its_agent_and_job(

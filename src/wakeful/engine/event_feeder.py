@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, TypeAlias
 from wakeful.document import work_from_text
 from wakeful.engine.event_facts import Fact, first_rows, read_facts
 from wakeful.engine.loop import Loop
+from wakeful.errors import Unavailable
 from wakeful.logs import get_logger
 from wakeful.run.factory import manual_run
 from wakeful.run.run import NewRun
@@ -66,7 +67,7 @@ class EventFeeder(Loop):
         now_ms = self.clock.now_ms()
         expired = await self._store.expired_subscriptions(now_ms, _BATCH)
         for identity in expired:
-            if (ended := await self._end(identity, "expired")) is not None:
+            if (ended := await self._try_end(identity, "expired")) is not None:
                 log.info("subscription.ended", subscription=identity, reason=ended.reason)
         is_time = not 0 <= now_ms - self._checked_ms < _CHECK_MS
         if is_time:
@@ -83,8 +84,18 @@ class EventFeeder(Loop):
     async def _end_full(self) -> None:
         """End subscriptions with too many waiting events: those of a dead callback would fill the disk."""
         for identity in await self._store.full_subscriptions(_MOST_WAITING):
-            if await self._end(identity, "queue_full") is not None:
+            if await self._try_end(identity, "queue_full") is not None:
                 log.warning("subscription.ended", subscription=identity, reason="queue_full")
+
+    async def _try_end(self, identity: str, reason: str) -> SubscriptionRow | None:
+        """End a subscription. One that cannot be ended now stops no other."""
+        try:
+            return await self._end(identity, reason)
+        except Unavailable:
+            raise
+        except Exception:
+            log.exception("subscription.not_ended", subscription=identity)
+            return None
 
     async def _tell_gaps(self) -> None:
         """Add a delivery that tells of lost events, after those that wait."""
