@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 from wakeful.document import work_from_text
 from wakeful.engine.loop import Loop
-from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
+from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, Unavailable
 from wakeful.job.policy import Backoff
 from wakeful.launch.mcp_client import McpClient, McpError, McpTimeout
 from wakeful.launch.secrets import Keyring, format_secret, new_secret
@@ -203,7 +203,11 @@ class EventSubscriber(Loop):
             return await self._fail(source, problem, refused=True)
         try:
             if source.mode == "webhook" and self._public_url is not None:
-                kept = await self._subscribe(source, wanted)
+                try:
+                    secret = self._keyring.open(source.secret or b"")
+                except FailedPrecondition:
+                    return await self._fail(source, _NO_KEY, refused=True)
+                kept = await self._subscribe(source, wanted, format_secret(secret))
             else:
                 kept = await self._poll(source, wanted)
         except McpError as error:
@@ -211,16 +215,14 @@ class EventSubscriber(Loop):
                 return source._replace(mode="poll", due_ms=self.clock.now_ms())
             refused = error.rpc_code in (NOT_FOUND, FORBIDDEN) or error.status in (401, 403)
             return await self._fail(source, error.message, refused=refused)
-        except InvalidArgument as error:
+        # The server's answer cannot be read, or a polled event cannot start the job now.
+        except (FailedPrecondition, InvalidArgument, ResourceExhausted) as error:
             return await self._fail(source, error.message, refused=False)
-        except FailedPrecondition:
-            return await self._fail(source, _NO_KEY, refused=True)
         if source.state != "active":
             log.info("event_source.active", source=source.id, server=wanted.server, mode=source.mode)
         return kept._replace(state="active", error=None, failures=0)
 
-    async def _subscribe(self, source: EventSource, wanted: _Source) -> EventSource:
-        secret = format_secret(self._keyring.open(source.secret or b""))  # or FailedPrecondition
+    async def _subscribe(self, source: EventSource, wanted: _Source, secret: str) -> EventSource:
         delivery: dict[str, Json] = {"mode": "webhook", "url": self._callback(source), "secret": secret}
         sent_ms = self.clock.now_ms()
         answer = await self._request(

@@ -14,7 +14,7 @@ from typing import Final
 
 from wakeful.document import payload_to_text
 from wakeful.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
-from wakeful.job.job import MAX_CHAIN, JobRecord, StaleJob
+from wakeful.job.job import MAX_CHAIN, JobRecord
 from wakeful.launch.secrets import Keyring, is_signed
 from wakeful.logs import get_logger
 from wakeful.run.factory import as_skipped
@@ -147,25 +147,19 @@ class EventDeliveries:
         """Open an incident, once for the id of a message. NotFound: the subscription has ended."""
         keyed = None if message_id is None else self._keyed(source, message_id, reason)
         server = json_from_stored(source.source)["server"]
-        for _ in range(3):
-            _, job = await self._job(source)
-            now_ms = self._store.clock.now_ms()
-            again_ms = now_ms + AGAIN_MS if reason == "event_ended" else None
-            run = as_skipped(event_run(server, job, now_ms, None), reason, now_ms)
-            finished = Finished(run.id, job.id, 0, "failed", now_ms, now_ms, error=error, reason=reason)
-            try:
-                await self._store.record_event_problem(
-                    source.id, source.position, run, finished, keyed, again_ms
-                )
-            except StaleJob:
-                continue
-            except AlreadyPerformed:
-                return
-            log.warning(
-                "event_source.problem", workspace=job.workspace, agent=job.agent, job=job.name,
-                source=source.id, reason=reason, error=error,
-            )  # fmt: skip
+        _, job = await self._job(source)
+        now_ms = self._store.clock.now_ms()
+        again_ms = now_ms + AGAIN_MS if reason == "event_ended" else None
+        run = as_skipped(event_run(server, job, now_ms, None), reason, now_ms)
+        finished = Finished(run.id, job.id, 0, "failed", now_ms, now_ms, error=error, reason=reason)
+        try:
+            await self._store.record_event_problem(source.id, source.position, run, finished, keyed, again_ms)
+        except AlreadyPerformed:
             return
+        log.warning(
+            "event_source.problem", workspace=job.workspace, agent=job.agent, job=job.name,
+            source=source.id, reason=reason, error=error,
+        )  # fmt: skip
 
     async def _job(self, source: EventSource) -> tuple[JobRow, JobRecord]:
         row = await self._store.job_by_id(source.job_id)

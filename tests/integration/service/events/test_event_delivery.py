@@ -18,7 +18,7 @@ from tests.integration.conftest import QUICK, SELDOM, NewApp, on_one_store
 from tests.support.api_client import JOBS, ApiClient, served
 from tests.support.mcp_event_server import EVENT, KEY, McpEventServer, Subscription
 from tests.support.waiting import eventually
-from wakeful import Wakeful
+from wakeful import Agent, Signal, Wakeful, on
 from wakeful.engine.event_subscriber import MAX_CONCURRENT
 from wakeful.launch import mcp_client
 from wakeful.service.jobs import event_receiver
@@ -224,6 +224,31 @@ async def test_a_polled_event_that_cannot_be_read_does_not_hold_up_others(pollin
     assert _payloads([run for run in runs if run.reason is None]) == [{"number": 0}, {"number": 1}]
     (gap,) = await polling.incidents()
     assert (gap["cause"], gap["failedRuns"]) == ("event_gap", 2)
+
+
+async def test_a_polled_event_that_cannot_start_the_job_says_why(polling: World):
+    class Desk(Agent):
+        name = "default"
+
+        @on("wakeful.job")
+        async def take(self, signal: Signal, ctx: object) -> None:
+            """Take the event."""
+
+    polling.apps[0].agent(Desk)
+    await polling.save(target={"kind": "agent", "instance": "eu"})
+    await polling.source()
+    polling.crm.add_event(number=0)
+    await polling.runs(1)  # it adds the instance
+    await polling.apps[0].agents.stop("default", "eu")
+    polling.crm.add_event(number=1)
+
+    async def shows(error: str) -> bool:
+        return error in str((await polling.source()).error)
+
+    await eventually(lambda: shows("instance 'eu' of agent 'default' is stopped"))
+    await polling.apps[0].agents.start("default", "eu")
+    await polling.runs(2)
+    await eventually(lambda: shows("None"))
 
 
 async def test_a_server_that_answers_every_poll_with_nonsense_opens_one_incident(polling: World):
