@@ -7,7 +7,7 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -50,7 +50,7 @@ class Wakeful(AppFunctions):
     - `config`: concurrency limits and the timing of the engine
     - `grace`: seconds that running work has to finish when the scheduler stops
     - `wait_for_db`: seconds to wait at the start for a database that is unavailable
-    - `handler_context`: returns a context manager in which each call of a function runs, such as
+    - `handler_context`: returns a context manager in which each call of a function or a handler runs, such as
       `flask_app.app_context`
     - `connect_on_use`: a call before the start opens the database, and other processes run the jobs: for
       processes that serve requests and enqueue work
@@ -120,11 +120,13 @@ class Wakeful(AppFunctions):
         for each in (Wakeful, AppFunctions):
             vars(sys.modules[each.__module__]).update(ANNOTATED)
         self._engine: Engine | None = None
+        #: whether the program is inside of `async with`
+        self._is_entered = False
         #: whether the database is open without an engine
         self._connected = False
         self._stopping = asyncio.Event()
-        #: done when the stop that is under way has ended
-        self._stop_ended: Future[None] | None = None
+        #: done when the start or stop that is under way has ended
+        self._change_ended: Future[None] | None = None
         #: closes the exporter of traces
         self._tracing = contextlib.AsyncExitStack()
         #: why the engine stops by itself; `on_error` is called then
@@ -184,13 +186,12 @@ class Wakeful(AppFunctions):
                 self._start_on_thread(self._connect)
 
     async def _connect(self) -> None:
+        self.home.claim()
         await self._open_store()
         self._connected = True
         self.home.open()
 
     async def _open_store(self) -> None:
-        """Begin a start."""
-        self.home.claim()
         try:
             await self._parts.open_store()
         except BaseException:
@@ -216,10 +217,17 @@ class Wakeful(AppFunctions):
         self.__enter__()
         return Done()
 
-    async def _start(self) -> None:
-        await self.__aenter__()
-
     async def __aenter__(self) -> Self:
+        await self._start()
+        self._is_entered = True
+        return self
+
+    async def _start(self) -> None:
+        self.home.claim()
+        with self._change():  # a stop waits for it
+            await self._start_engine()
+
+    async def _start_engine(self) -> None:
         await self._open_store()
         try:
             await self.before_start()
@@ -238,7 +246,6 @@ class Wakeful(AppFunctions):
         engine.on_incompatible = self._end_incompatible
         if engine.incompatible is not None:
             self._end_incompatible()
-        return self
 
     def _end_incompatible(self) -> None:
         """End `serve_forever`: the database has a schema that this version does not support."""
@@ -265,6 +272,7 @@ class Wakeful(AppFunctions):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._is_entered = False
         await self._stop()
 
     def stop(self, grace: float | None = None) -> AwaitedOrDone:
@@ -273,10 +281,10 @@ class Wakeful(AppFunctions):
         Cancelled work is due again at once, on another replica or at the next start. In an async function
         write `await app.stop()`; in a sync function it returns when all is stopped.
         """
-        home = self.home.loop
-        if self.home.is_here:  # also that of `with app:`, which must not wait for itself
+        here, home = running_loop(), self.home.owner
+        if home is not None and home is here:  # also that of `with app:`, which must not wait for itself
             return self._stop(grace)
-        if self._portal is None and (running_loop() is not None or home is not None):
+        if self._portal is None and (here is not None or home is not None):
             if home is None or not home.is_running():
                 return self._stop(grace)
             asyncio.run_coroutine_threadsafe(self._stop(grace), home).result()  # from another thread
@@ -292,15 +300,21 @@ class Wakeful(AppFunctions):
                 portal.close()
 
     async def _stop(self, grace: float | None = None) -> None:
-        if self._stop_ended is not None:  # else a program would end in the grace period of that stop
-            await asyncio.shield(asyncio.wrap_future(self._stop_ended))
-        elif self._engine is not None or self._connected:
-            ended = self._stop_ended = Future()
-            try:
+        while self._change_ended is not None:  # a program must not end in the grace period of another stop
+            await asyncio.shield(asyncio.wrap_future(self._change_ended))
+        if self._engine is not None or self._connected:
+            with self._change():
                 await self._stop_engine(grace)
-            finally:
-                self._stop_ended = None
-                ended.set_result(None)
+
+    @contextlib.contextmanager
+    def _change(self) -> Iterator[None]:
+        """Mark that a start or a stop is under way."""
+        ended = self._change_ended = Future()
+        try:
+            yield
+        finally:
+            self._change_ended = None
+            ended.set_result(None)
 
     async def _stop_engine(self, grace: float | None) -> None:
         engine, self._engine, self._connected = self._engine, None, False
@@ -333,7 +347,7 @@ class Wakeful(AppFunctions):
 
         Outside of `async with` it also starts and stops the scheduler.
         """
-        if self._engine is None:
+        if self._engine is None and not self._is_entered:
             async with self:
                 return await self.serve_forever()
         loop = asyncio.get_running_loop()
@@ -343,7 +357,7 @@ class Wakeful(AppFunctions):
                 with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
                     loop.add_signal_handler(number, self._stopping.set)
                     stack.callback(loop.remove_signal_handler, number)
-            await self._stopping.wait()
+            await self._stopping.wait()  # it is set already if the scheduler has stopped
         if self.error is not None:
             raise self.error
 

@@ -37,7 +37,7 @@ class Home:
         #: that of the calls
         self.loop: asyncio.AbstractEventLoop | None = None
         #: the same, from the beginning of a start until the end of the stop
-        self._owner: asyncio.AbstractEventLoop | None = None
+        self.owner: asyncio.AbstractEventLoop | None = None
         self._pid = os.getpid()
         #: makes a loop for a call that finds none; None: such a call is an error
         self.on_absent: Callable[[], object] | None = None
@@ -47,11 +47,11 @@ class Home:
     def claim(self) -> None:
         """Begin a start on the running loop. FailedPrecondition: another one has begun, and no stop ended."""
         self.check_unclaimed()
-        self._owner = asyncio.get_running_loop()
+        self.owner = asyncio.get_running_loop()
 
     def check_unclaimed(self) -> None:
         """Raise FailedPrecondition from the beginning of a start until the end of the stop."""
-        if self._owner is not None:
+        if self.owner is not None:
             raise FailedPrecondition(_STARTED)
 
     def open(self) -> None:
@@ -64,7 +64,7 @@ class Home:
 
     def release(self) -> None:
         """End a stop."""
-        self._owner = None
+        self.owner = None
 
     @property
     def is_of_parent(self) -> bool:
@@ -117,7 +117,7 @@ class Home:
         """Return the result of a call, which runs on the loop of the scheduler."""
         if self.loop is None and self.on_absent is not None:
             await asyncio.to_thread(self.on_absent)
-        if self.loop is None and self._owner not in (None, running_loop()):
+        if self.loop is None and self.owner not in (None, running_loop()):
             raise FailedPrecondition(NOT_STARTED)  # it starts or stops on another loop
         if self.loop is None or self.is_here:
             if self._saves or self._error is not None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.interruptions import cancel_at_each_await
-from tests.support.waiting import eventually, in_state
+from tests.support.waiting import PATIENCE, eventually, in_state
 from wakeful import Function
 
 Check = Callable[[], Awaitable[object]]
@@ -93,3 +93,37 @@ async def test_a_stop_that_is_cancelled_in_its_grace_period_releases_its_runs(
     async with new_app() as app:
         run = await app.runs.get(hanging.run_id)
         assert run.state != "running"
+
+
+@on_one_store
+async def test_a_stop_during_a_start_takes_effect_when_it_has_started(new_app: NewApp, check_ended: Check):
+    for awaits in (1, 2, 5, 20):
+        app = new_app()
+        serving = asyncio.create_task(app.serve_forever())
+        for _ in range(awaits):
+            await asyncio.sleep(0)
+        await app.stop()
+        async with asyncio.timeout(PATIENCE):
+            await serving
+    await check_ended()
+
+
+@on_one_store
+async def test_another_thread_stops_an_app_that_starts(new_app: NewApp, check_ended: Check):
+    app = new_app()
+    starting = asyncio.create_task(app.start())
+    await asyncio.sleep(0)
+    await asyncio.to_thread(app.stop)
+    await starting
+    assert not app.alive
+    await check_ended()
+
+
+@on_one_store
+async def test_an_app_that_was_stopped_does_not_serve_until_it_is_started_again(new_app: NewApp):
+    async with new_app() as app, asyncio.timeout(PATIENCE):
+        await app.stop()
+        await app.serve_forever()
+        assert not app.alive
+        await app.start()
+        assert app.alive
