@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
 from wakeful.app.home import running_loop
-from wakeful.errors import FailedPrecondition
+from wakeful.errors import FailedPrecondition, InvalidArgument
 
 if TYPE_CHECKING:  # they import the services
     from wakeful.agents.agent import Agent
@@ -36,6 +36,7 @@ class AppFunctions:
 
         The name of the job is that of the function (`send_report` is `send-report`), unless `name` is given.
         """
+        _check_given(expr, 'cron("0 9 * * 1-5")')
         schedule = {"kind": "cron", "expr": expr, **({"tz": tz} if tz else {})}
         return self._declare(schedule, name, options)
 
@@ -46,6 +47,7 @@ class AppFunctions:
 
         The interval counts from the first declaration of the job, or its `start_at`, and never drifts.
         """
+        _check_given(interval, 'every("5m")')
         schedule = {"kind": "every", "every": interval} if isinstance(interval, str) else interval
         return self._declare(schedule, name, options)
 
@@ -62,14 +64,21 @@ class AppFunctions:
         A time that has passed when the program starts again is not an error: a job that ran does not run
         again, and a job that was missed runs now.
         """
+        _check_given(when, 'at("2027-03-01T09:00")')
         text = when.isoformat() if isinstance(when, datetime) else when
         return self._declare({"kind": "at", "at": text, **({"tz": tz} if tz else {})}, name, options)
 
-    def function(self, name: str | None = None, **options: Unpack[JobOptions]) -> Callable[[F], F]:
+    @overload
+    def function(self, function: F, /) -> F: ...
+    @overload
+    def function(self, name: str | None = None, **options: Unpack[JobOptions]) -> Callable[[F], F]: ...
+    def function(self, name: Any = None, **options: Unpack[JobOptions]) -> Any:
         """Register the decorated function for `enqueue`, and as a target of jobs: `Function("name")`.
 
         The options are the fields of the job that its enqueued calls belong to: `max_attempts`, `lane` …
         """
+        if callable(name):  # `@app.function` without parentheses
+            return self.function()(name)
 
         def register(function: F) -> F:
             self._parts.tasks.register(name, function, options)
@@ -168,3 +177,9 @@ class AppFunctions:
             return function
 
         return declare
+
+
+def _check_given(when: object, example: str) -> None:
+    """Raise InvalidArgument for a decorator without parentheses: `when` is then the decorated function."""
+    if callable(when):
+        raise InvalidArgument(f"write when the function runs: @app.{example}")

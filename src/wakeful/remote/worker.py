@@ -153,6 +153,8 @@ class Worker:
         A coroutine function runs in the event loop, another one in a thread. It takes the run, or nothing. It
         returns the output or a `Result`; an exception fails the attempt, `Permanent` without a retry.
         """
+        if callable(name):
+            raise InvalidArgument('write the name of the job: @worker.function("digest")')
 
         def register(function: F) -> F:
             self._handlers.add(name, function)

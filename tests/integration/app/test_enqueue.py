@@ -38,6 +38,23 @@ def with_functions(new_app: NewApp) -> Wakeful:
     return app
 
 
+async def test_a_function_may_be_decorated_without_parentheses(new_app: NewApp):
+    app = new_app()
+
+    @app.function
+    async def double(number: int) -> int:
+        return 2 * number
+
+    async with app:
+        assert await app.enqueue(double, 4).result(PATIENCE) == 8
+
+
+@pytest.mark.parametrize("name", ["cron", "every", "at"])
+def test_a_decorator_without_its_schedule_is_refused(name: str):
+    with pytest.raises(InvalidArgument, match=rf"write when the function runs: @app\.{name}\("):
+        getattr(Wakeful("sqlite://"), name)(lambda run: None)
+
+
 async def test_a_call_is_a_run_with_its_arguments_and_its_result(new_app: NewApp):
     app = with_functions(new_app)
     add, text, refuse = app.test_functions  # type: ignore[attr-defined]

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -77,6 +78,9 @@ async def test_functions_execute_the_runs_of_their_jobs(ask: ApiClient):
 
     with pytest.raises(AlreadyExists):
         worker.function("awaited")(failing)
+    unnamed: Any = failing
+    with pytest.raises(InvalidArgument, match="write the name of the job"):
+        worker.function(unnamed)
     again = {"maxAttempts": 2, "backoff": {"baseMs": 1, "maxMs": 1}}
     fields: dict[str, dict[str, object]] = {
         "awaited": {"payload": "me"}, "in-a-thread": {}, "hopeless": again, "failing": again, "another": {},
