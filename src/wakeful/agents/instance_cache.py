@@ -12,6 +12,7 @@ import asyncio
 import inspect
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from functools import partial
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from wakeful.agents.agent import Agent, NotHere, takes_context
 from wakeful.agents.class_registry import RegisteredClass
 from wakeful.agents.context import InstanceContext
 from wakeful.agents.state import state_from_text
+from wakeful.launch.function import HandlerContext, await_in_context, call_in_context
 from wakeful.launch.user_code import Threads, isolate
 from wakeful.logs import get_logger
 from wakeful.values.clock import Clock
@@ -254,8 +256,9 @@ class Invoker:
     It returns what they return. A generator becomes the list of what it yields.
     """
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, context: HandlerContext | None = None) -> None:
         self._max_threads = threads
+        self._context = context
         self._threads: Threads | None = None
 
     async def call(
@@ -266,15 +269,16 @@ class Invoker:
         What it raises is raised here.
         """
         if is_asynchronous(function):
-            value = function(*args)
-        else:
-            if self._threads is None:
-                self._threads = Threads(self._max_threads)
-            value = await self._threads.run(lambda: _collect(function(*args)), abandoned)
-        if isinstance(value, AsyncGeneratorType):
-            return [each async for each in value]
+            if self._context is None:
+                return await _value_of(function(*args))
+            return await await_in_context(lambda: _value_of(function(*args)), self._context)
+        if self._threads is None:
+            self._threads = Threads(self._max_threads)
+        call: Callable[[], object] = partial(_collect, function, *args)
+        if self._context is not None:
+            call = partial(call_in_context, call, self._context)
         # A function may return a coroutine, such as a lambda around an `async def`.
-        return await value if isinstance(value, Awaitable) else value
+        return await _value_of(await self._threads.run(call, abandoned))
 
     def close(self) -> None:
         """Stop the idle threads."""
@@ -288,6 +292,14 @@ def is_asynchronous(function: Callable[..., object]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
-def _collect(value: object) -> object:
-    """Run a generator in the thread of its function."""
+async def _value_of(value: object) -> object:
+    """Await what a method returned."""
+    if isinstance(value, AsyncGeneratorType):
+        return [each async for each in value]
+    return await value if isinstance(value, Awaitable) else value
+
+
+def _collect(function: Callable[..., object], *args: object) -> object:
+    """Call a function; run a generator in its thread too."""
+    value = function(*args)
     return list(value) if isinstance(value, GeneratorType) else value

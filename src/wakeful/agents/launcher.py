@@ -21,7 +21,7 @@ from wakeful.agents.instance_cache import MAX_INSTANCES, CachedInstance, Instanc
 from wakeful.agents.state import state_from_text, state_to_text
 from wakeful.document import Defaults
 from wakeful.errors import InvalidArgument, Permanent, Unavailable
-from wakeful.launch.function import DEFAULT_THREADS, error_text, function_not_started
+from wakeful.launch.function import DEFAULT_THREADS, HandlerContext, error_text, function_not_started
 from wakeful.launch.port import Launch, Launcher, truncate
 from wakeful.launch.user_code import NoThread, isolate
 from wakeful.logs import get_logger
@@ -90,6 +90,7 @@ class AgentLauncher(Launcher):
         has_process: HasProcess | None = None,
         limits: InstanceLimits | None = None,
         threads: int = DEFAULT_THREADS,
+        context: HandlerContext | None = None,
         max_instances: int = MAX_INSTANCES,
     ) -> None:
         self.classes = classes
@@ -103,7 +104,7 @@ class AgentLauncher(Launcher):
         #: whether another process can handle what this one cannot; None: it cannot
         self.has_process = has_process
         self._limits = limits or InstanceLimits()
-        self._invoker = Invoker(threads)
+        self._invoker = Invoker(threads, context)
         self._unsaved = UnsavedChanges()
         #: the objects in memory
         self.cache = InstanceCache(clock, self._invoker, max_instances)

@@ -15,6 +15,7 @@ from wakeful.document import Defaults
 from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.job.start_rules import Requirement, agent_requirement, can_take
+from wakeful.launch.function import HandlerContext
 from wakeful.logs import get_logger
 from wakeful.service.services import Services
 from wakeful.store.instances import UNLOAD_TOPIC
@@ -27,7 +28,13 @@ log = get_logger("wakeful.app")
 class AgentRuntime:
     """What an app needs to handle signals."""
 
-    def __init__(self, services: Services, workspace: str, lanes: Collection[str]) -> None:
+    def __init__(
+        self,
+        services: Services,
+        workspace: str,
+        lanes: Collection[str],
+        context: HandlerContext | None = None,
+    ) -> None:
         self._services = services
         self._workspace = workspace
         self._lanes = lanes
@@ -42,6 +49,7 @@ class AgentRuntime:
             newest_class=self._store.agent_class,
             has_process=self._has_process,
             limits=services.agents.instance_limits,
+            context=context,
         )
         self._sync: ScheduleSync | None = None
         #: the event loop while the app runs

@@ -71,7 +71,7 @@ class Assembly:
         self.services = Services(
             self.store, self.launchers, keyring, defaults, settings, metrics, lanes=lanes
         )
-        self.agent_runtime = AgentRuntime(self.services, arguments.workspace, lanes)
+        self.agent_runtime = AgentRuntime(self.services, arguments.workspace, lanes, functions.context)
         for each in classes:
             self.agent_runtime.register(each)
         connect_services(launchers, self.services, self.agent_runtime.launcher)

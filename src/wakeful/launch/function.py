@@ -83,7 +83,8 @@ class FunctionLauncher(Launcher):
     default_timeout_ms = DEFAULT_TIMEOUT_MS
 
     def __init__(self, threads: int = DEFAULT_THREADS, *, context: HandlerContext | None = None) -> None:
-        self._context = context
+        #: in which each call runs; None: in none
+        self.context = context
         self._functions: dict[str, RegisteredFunction] = {}
         self._capabilities: Mapping[str, int] = {}
         #: called when another function is registered
@@ -197,19 +198,9 @@ class FunctionLauncher(Launcher):
         function, awaited, takes_run = found
         if not awaited:
             return await self._in_thread(function, takes_run, run)
-        if self._context is not None:
-            return await self._await_in_context(function, takes_run, run, self._context())
+        if self.context is not None:
+            return await await_in_context(partial(function, run) if takes_run else function, self.context)
         return await (function(run) if takes_run else function())
-
-    async def _await_in_context(
-        self, function: Callable[..., Any], takes_run: bool, run: Launch, context: Any
-    ) -> object:
-        call = partial(function, run) if takes_run else function
-        if hasattr(context, "__aenter__"):
-            async with context:
-                return await call()
-        with context:
-            return await call()
 
     async def _in_thread(self, function: Function, takes_run: bool, run: Launch) -> object:
         if self._threads is None:
@@ -224,8 +215,8 @@ class FunctionLauncher(Launcher):
             )
 
         call: Callable[[], object] = partial(function, run) if takes_run else function
-        if self._context is not None:
-            call = partial(_call_in_context, call, self._context)
+        if self.context is not None:
+            call = partial(call_in_context, call, self.context)
         return await self._threads.run(call, warn_abandoned)
 
     def _not_registered(self, name: object) -> Failed:
@@ -237,9 +228,20 @@ class FunctionLauncher(Launcher):
         )
 
 
-def _call_in_context(call: Callable[[], object], context: Callable[[], Any]) -> object:
+def call_in_context(call: Callable[[], object], context: Callable[[], Any]) -> object:
+    """Call a function of a user in its context."""
     with context():
         return call()
+
+
+async def await_in_context(call: Callable[[], Any], context: Callable[[], Any]) -> object:
+    """Await a coroutine function of a user in its context."""
+    entered = context()
+    if hasattr(entered, "__aenter__"):
+        async with entered:
+            return await call()
+    with entered:
+        return await call()
 
 
 def _outcome(value: object) -> Outcome:

@@ -16,7 +16,7 @@ import pytest
 from tests.integration.conftest import SELDOM, NewApp
 from tests.support.waiting import PATIENCE
 from tests.support.web_programs import free_port, program, request, wait_until
-from wakeful import FailedPrecondition, Wakeful
+from wakeful import Agent, Context, FailedPrecondition, Signal, Wakeful, on
 
 pytest.importorskip("flask")
 
@@ -273,6 +273,26 @@ async def test_functions_and_their_checks_run_in_the_context(new_app: NewApp):
         run = await app.jobs.run("checked")
         assert (await app.runs.wait(run.id)).output == "inside"
     assert _CURRENT.get() == "none"
+
+
+async def test_handlers_of_agents_run_in_the_context(new_app: NewApp):
+    app = new_app(handler_context=lambda: _Context([]))
+
+    class Desk(Agent):
+        name = "desk"
+
+        @on("plain")
+        def plain(self, signal: Signal, ctx: Context) -> str:
+            return _CURRENT.get()
+
+        @on("awaited")
+        async def awaited(self, signal: Signal, ctx: Context) -> str:
+            return _CURRENT.get()
+
+    app.agent(Desk)
+    async with app:
+        for kind in ("plain", "awaited"):
+            assert await app.agents.ask("desk", "default", kind) == "inside"
 
 
 async def test_a_context_that_cannot_be_entered_fails_the_attempt(new_app: NewApp):
