@@ -100,8 +100,9 @@ def receive(
 
 
 def _receive(state: SessionState, message: SessionMessage, now_ms: int) -> SessionUpdate:
-    now_ms = max([now_ms, *(each.at_ms for each in state.messages)])
-    message = message._replace(at_ms=now_ms)
+    # Stored messages are in the order of their times, and of their ids where these are equal.
+    at_ms = max([now_ms, *(each.at_ms + (message.id < each.id) for each in state.messages[-1:])])
+    message = message._replace(at_ms=at_ms)
     live, queue = _live(state), parse_queue(state.queue)
     command = command_in(message.body)
     if command == STOP:
@@ -312,7 +313,7 @@ def _settle(
         stopped=stopped,
         begun=[_run(state, batch, now_ms, before) for batch in waiting[:ready]],
         over=[turn.run_id for turn in over] + [run_id for run_id, _ in stopped],
-        due_ms=_closes_ms(waiting[ready], queue) if ready < len(waiting) else None,
+        due_ms=_closes_ms(waiting[ready], queue, now_ms) if ready < len(waiting) else None,
         places=places,
         context=context,
         waiting=len(waiting) - ready,
@@ -338,7 +339,9 @@ def _ready(
 ) -> int:
     """Return how many of the waiting turns start now, in `free` slots; `at_once`: without the debounce."""
     ready = 0
-    while ready < min(len(waiting), free) and (at_once or _closes_ms(waiting[ready], queue) <= now_ms):
+    while ready < min(len(waiting), free) and (
+        at_once or _closes_ms(waiting[ready], queue, now_ms) <= now_ms
+    ):
         ready += 1
     return ready
 
@@ -375,9 +378,12 @@ def _trigger(batch: Sequence[SessionMessage]) -> TriggerName:
     return "agent" if batch[-1].trigger == "agent" else "user"
 
 
-def _closes_ms(batch: Sequence[SessionMessage], queue: SessionQueue) -> int:
-    """Return when no more messages join the batch."""
-    return min(batch[-1].at_ms + queue.debounce_ms, batch[0].at_ms + _MAX_DEBOUNCES * queue.debounce_ms)
+def _closes_ms(batch: Sequence[SessionMessage], queue: SessionQueue, now_ms: int) -> int:
+    """Return when no more messages join the batch: now, if the clock was ahead when it was sent."""
+    longest_ms = _MAX_DEBOUNCES * queue.debounce_ms
+    if batch[0].at_ms > now_ms + longest_ms:
+        return now_ms
+    return min(batch[-1].at_ms + queue.debounce_ms, batch[0].at_ms + longest_ms)
 
 
 def _live(state: SessionState) -> list[Turn]:

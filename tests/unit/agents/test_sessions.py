@@ -109,7 +109,8 @@ class Conversation:
             if run not in self.known_over
         ]
         queue = json.dumps(self.queue) if self.queue else None
-        return SessionState(KEY, list(self.waiting), turns, self.context, queue, "j1", self.work, None)
+        waiting = sorted(self.waiting, key=lambda message: (message.at_ms, message.id))
+        return SessionState(KEY, waiting, turns, self.context, queue, "j1", self.work, None)
 
     def _write(self, settled: SessionUpdate) -> None:
         gone = {*settled.dropped, *settled.taken}
@@ -501,3 +502,18 @@ def test_a_clock_that_went_back_does_not_reorder_messages():
     talk.now_ms += 5_000
     talk.wait(1_000)
     assert talk.said == ["first\nsecond"]
+
+
+def test_messages_do_not_wait_for_a_clock_that_was_ahead():
+    talk = Conversation()
+    talk.say("first")
+    talk.now_ms -= 3_600_000
+    talk.say("second")
+    assert talk.said == ["first\nsecond"]
+    talk.now_ms += 3_600_000
+    talk.say("third")
+    talk.now_ms -= 3_600_000
+    talk.say("fourth")
+    talk.end()
+    assert talk.said[1:] == ["third\nfourth"]
+    assert talk.begun[1].fire_ms == talk.now_ms
