@@ -126,10 +126,12 @@ def effects(
     state_text: str,
     now_ms: int,
     defaults: Defaults | None = None,
+    received: Signal | None = None,
 ) -> DirectiveEffects:
     """Return the effects of the directives in their order, or raise Refused.
 
-    `defaults` are those of the agent's jobs; they are needed if there is a `SetCron`.
+    `defaults` are those of the agent's jobs; they are needed if there is a `SetCron`. `received` is the
+    signal that was handled: the instance may send it to itself again, which is no duplicate.
     """
     result = DirectiveEffects(state_text, state_text)
     state: StateObject | None = None
@@ -138,9 +140,10 @@ def effects(
             case SetState():
                 state = _change_state(registered, state, state_text, each)
             case Emit():
-                _emit(result, registered, instance, each, now_ms)
+                _emit(result, registered, instance, each, now_ms, received)
             case Delay():
-                send = _send(registered, instance, each.signal, registered.agent, instance, now_ms)
+                own = registered.agent, instance
+                send = _send(registered, instance, each.signal, *own, now_ms, received)
                 if each.id is not None:
                     _end_delay(result, each.id)
                 to = result.sends if each.durable else result.volatile
@@ -192,7 +195,12 @@ def _change_state(
 
 
 def _emit(
-    result: DirectiveEffects, registered: RegisteredClass, instance: str, emit: Emit, now_ms: int
+    result: DirectiveEffects,
+    registered: RegisteredClass,
+    instance: str,
+    emit: Emit,
+    now_ms: int,
+    received: Signal | None,
 ) -> None:
     match emit.to:
         case None:
@@ -200,14 +208,21 @@ def _emit(
             result.emitted.append(signal.to_text())
         case Recipient():
             to = registered.agent, instance
-            result.sends.append(_send(registered, instance, emit.signal, *to, now_ms))
+            result.sends.append(_send(registered, instance, emit.signal, *to, now_ms, received))
         case agent, name:
-            result.sends.append(_send(registered, instance, emit.signal, agent, name, now_ms))
+            result.sends.append(_send(registered, instance, emit.signal, agent, name, now_ms, received))
 
 
 def _send(
-    registered: RegisteredClass, instance: str, signal: Signal, agent: str, recipient: str, now_ms: int
+    registered: RegisteredClass,
+    instance: str,
+    signal: Signal,
+    agent: str,
+    recipient: str,
+    now_ms: int,
+    received: Signal | None,
 ) -> Send:
+    again = signal is received and (agent, recipient) == (registered.agent, instance)
     sent = signal.sent(_source(registered, instance), utc_datetime(now_ms))
     return Send(
         agent,
@@ -215,7 +230,7 @@ def _send(
         sent.type,
         sent.to_text(),
         sent.source or "",
-        None if sent.generated_id else sent.id,
+        None if sent.generated_id or again else sent.id,
     )
 
 

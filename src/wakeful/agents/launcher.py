@@ -268,7 +268,7 @@ class AgentLauncher(Launcher):
                 abandoned=lambda: _log_abandoned(run, handler.name),
             )
             returned = read_returned(value)
-            result = await self._effects(registered, entry.instance, returned, state)
+            result = await self._effects(registered, entry.instance, returned, state, signal)
         except Permanent as error:
             return Failed(error_text(error), permanent=True, reason="permanent")
         except Refused as error:
@@ -318,7 +318,12 @@ class AgentLauncher(Launcher):
         return Succeeded(output, handled=handled)
 
     async def _effects(
-        self, registered: RegisteredClass, instance: str, returned: Returned, state: _State
+        self,
+        registered: RegisteredClass,
+        instance: str,
+        returned: Returned,
+        state: _State,
+        signal: Signal,
     ) -> DirectiveEffects:
         defaults = None
         if self.defaults_of is not None and any(
@@ -330,7 +335,7 @@ class AgentLauncher(Launcher):
                 message = f"SetCron: {error.message}"
                 raise Refused(message, DIRECTIVE_REFUSED, permanent=False, counted=False) from None
         now_ms = self._clock.now_ms()
-        return effects(returned.directives, registered, instance, state.text, now_ms, defaults)
+        return effects(returned.directives, registered, instance, state.text, now_ms, defaults, signal)
 
 
 def _not_registered(message: str) -> Failed:

@@ -11,9 +11,12 @@ import pytest
 from pydantic import BaseModel
 
 from tests.integration.conftest import NewApp
+from tests.support.waiting import PATIENCE
 from wakeful import (
+    SELF,
     Agent,
     Context,
+    Delay,
     Emit,
     FailedPrecondition,
     Permanent,
@@ -241,6 +244,36 @@ async def test_a_stopped_instance_refuses_signals(new_app: NewApp):
             await app.agents.send("shop", "eu", paid("b"))
         await app.agents.start("shop", id="eu")
         assert (await handled(app, paid("a"))).output == "paid"
+
+
+async def test_an_instance_may_send_itself_the_signal_that_it_handles_again(new_app: NewApp):
+    handled_ids: list[str] = []
+    done = asyncio.Event()
+
+    class Poller(Agent):
+        name = "poller"
+
+        @on("poll")
+        async def poll(self, signal: Signal, ctx: Context) -> object:
+            handled_ids.append(signal.id)
+            match len(handled_ids):
+                case 1:
+                    return Delay(1, signal)
+                case 2:
+                    return Emit(signal, to=SELF)
+                case 3:
+                    return Delay(1, signal, durable=False)
+            done.set()
+            return None
+
+    app = new_app()
+    app.agent(Poller)
+    async with app, asyncio.timeout(PATIENCE):
+        await app.agents.send("poller", "eu", Signal("poll", id="order-7", source="/shop"))
+        await done.wait()
+        again = await app.agents.send("poller", "eu", Signal("poll", id="order-7", source="/shop"))
+    assert handled_ids == ["order-7"] * 4
+    assert again.duplicate
 
 
 async def test_a_handler_cannot_add_more_instances_than_the_quota_allows(new_app: NewApp):
