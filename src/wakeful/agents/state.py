@@ -135,6 +135,7 @@ class _DataclassState:
             new = self.load({name: self._field(name, value) for name, value in new.items()})
         state = self._all.to_json(new, "state")
         assert isinstance(state, dict)
+        self.load(state)  # what cannot be read again would block the instance
         return state
 
     def _field(self, name: str, value: object) -> Json:

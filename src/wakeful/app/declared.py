@@ -76,10 +76,11 @@ class DeclaredJobs:
             try:
                 self._home.save(slug, lambda: self._save(document))
             except BaseException:
-                self._functions.unregister(slug)
                 if known is None:
+                    self._functions.unregister(slug)
                     del self._known[slug]
                 else:
+                    self._functions.register(slug, known.function, replace=True)
                     self._known[slug] = known
                 raise
         self._tasks.declare(slug, function)

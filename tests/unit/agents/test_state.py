@@ -172,6 +172,15 @@ def test_a_typed_state_is_changed_and_validated(declared: Any):
 
 
 @pytest.mark.parametrize("declared", [Counter, Model])
+def test_an_object_that_its_class_would_refuse_is_not_stored(declared: Any):
+    kind = state_type(declared)
+    changed: Any = kind.load(kind.initial())
+    changed.count = -1
+    with pytest.raises(InvalidArgument, match="must not be negative"):
+        kind.replace(changed)
+
+
+@pytest.mark.parametrize("declared", [Counter, Model])
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

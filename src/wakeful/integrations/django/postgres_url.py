@@ -17,6 +17,8 @@ def postgres_url(of_project: Mapping[str, Any], schema: str | None) -> str:
 
     >>> postgres_url({"NAME": "shop", "USER": "ada", "PASSWORD": "a/b", "HOST": "db", "PORT": 5433}, None)
     'postgresql://ada:a%2Fb@db:5433/shop'
+    >>> postgres_url({"NAME": "shop", "HOST": "::1", "PORT": "5433"}, None)
+    'postgresql://[::1]:5433/shop'
     >>> postgres_url({"NAME": "shop", "HOST": "/run/postgresql", "OPTIONS": {"sslmode": "disable"}}, "jobs")
     'postgresql:///shop?sslmode=disable&host=%2Frun%2Fpostgresql&schema=jobs'
     """
@@ -30,7 +32,7 @@ def postgres_url(of_project: Mapping[str, Any], schema: str | None) -> str:
         query |= {name: value for name, value in (("host", host), ("port", port)) if value}
     else:
         ports = port.split(",") if port else [""]
-        names = host.split(",")
+        names = [f"[{name}]" if ":" in name else name for name in host.split(",")]
         ports = ports * len(names) if len(ports) == 1 else ports
         hosts = ",".join(f"{name}:{own}" if own else name for name, own in zip(names, ports, strict=True))
     if schema is not None:
