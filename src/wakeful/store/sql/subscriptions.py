@@ -143,7 +143,8 @@ LOSE: Final = f"""
 LOST: Final = f"""
     SELECT {_COLUMNS}
     FROM subscriptions s /*+ CROSS */ JOIN jobs j ON j.id = s.job_id
-    WHERE s.ended_at IS NULL AND s.reason = '{GAP}' AND j.enabled LIMIT $1"""
+    WHERE s.ended_at IS NULL AND s.reason = '{GAP}'
+        AND (j.enabled OR j.disabled_reason = 'no_more_ticks') LIMIT $1"""
 #: the primary key. The replica that changes it writes the run
 TELL: Final = f"""
     UPDATE subscriptions SET reason = NULL WHERE id = $1 AND ended_at IS NULL AND reason = '{GAP}'"""
