@@ -267,11 +267,13 @@ async def test_a_subscription_that_cannot_be_ended_holds_up_no_events(
 async def test_a_callback_is_told_of_a_lost_tick_after_the_last_one_but_not_while_its_job_is_paused(
     store: Store, clock: FalseClock
 ) -> None:
-    reasons = ["no_more_ticks", "paused"]
     rows = [await _subscribe(store, "schedule.tick", "{}", number) for number in range(2)]
-    for row, reason in zip(rows, reasons, strict=True):
-        over = {"enabled": False, "disabled_reason": reason, "next_ms": None, "wake_ms": None}
-        await store.change_job(row.job_id, lambda job, over=over: JobChange(job._replace(**over)))
+
+    def disable(job: JobRow, reason: str) -> JobChange:
+        return JobChange(job._replace(enabled=False, disabled_reason=reason, next_ms=None, wake_ms=None))
+
+    for row, reason in zip(rows, ["no_more_ticks", "paused"], strict=True):
+        await store.change_job(row.job_id, partial(disable, reason=reason))
         await store.lose_events(row.id)
     await EventFeeder(store, store.clock, max_sleep_ms=100).step()
     told, paused = [await _delivered(store, row) for row in rows]
