@@ -55,8 +55,9 @@ class Rate:
         """Return after how many seconds it may happen again; 0: now. `full_ms` is what `counted` returned."""
         if not self.per_minute:
             return 0
-        wait_ms = _after(full_ms, now_ms) + _MINUTE_MS / self.per_minute - (now_ms + _MINUTE_MS)
-        return max(0, int(-(-wait_ms // 1_000)))
+        # Whole milliseconds: a sum of fractions may be a little more than the minute.
+        wait_ms = round(_after(full_ms, now_ms) + _MINUTE_MS / self.per_minute - (now_ms + _MINUTE_MS))
+        return max(0, -(-wait_ms // 1_000))
 
     def counted(self, full_ms: float, now_ms: int) -> float:
         """Return when the allowance is full again after it has happened once more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,3 +50,10 @@ def test_no_window_has_more_than_twice_the_rate_and_the_wait_is_true(rate: int, 
             taken.append(now_ms)
     for start in taken:
         assert sum(start <= each < start + 60_000 for each in taken) <= 2 * rate
+
+
+@pytest.mark.parametrize("rate", [1, 7, 11, 60, 599, 600])
+def test_the_whole_allowance_can_be_used_at_once(rate: int) -> None:
+    limiter = RateLimiter[None](rate)
+    assert [limiter.take(None, 1_795_131_405_334) for _ in range(rate)] == [0] * rate
+    assert limiter.take(None, 1_795_131_405_334) > 0
