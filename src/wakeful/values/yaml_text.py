@@ -20,7 +20,7 @@ class _Loader(yaml.SafeLoader):
         keys: set[object] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
-            if isinstance(key, list | dict):
+            if isinstance(key, list | dict | set):
                 raise yaml.MarkedYAMLError(problem="a key is text", problem_mark=key_node.start_mark)
             if key_node.tag != "tag:yaml.org,2002:merge" and key in keys:
                 raise yaml.MarkedYAMLError(
@@ -73,7 +73,7 @@ def load_yaml(text: str, where: str) -> object:
         line = f"line {mark.line + 1}: " if mark else ""
         problem = getattr(error, "problem", None) or "unreadable"
         raise InvalidArgument(f"{where}: not valid YAML or JSON: {line}{problem}") from error
-    except (ValueError, RecursionError) as error:
+    except (ValueError, LookupError, AttributeError, RecursionError) as error:  # of a tag such as !!bool
         raise InvalidArgument(f"{where}: not valid YAML or JSON: {error}") from error
 
 
