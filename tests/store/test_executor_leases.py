@@ -75,6 +75,19 @@ async def test_the_work_of_a_run_that_waits_starts_when_the_wait_ends(store: Sto
     assert (await look(store, waiting.id)).waiting is None
 
 
+async def test_a_run_that_its_executor_leaves_to_a_worker_waits_for_nothing(store: Store) -> None:
+    digest = await new_job(store)
+    run = pulled(digest)
+    await store.add_runs([run])
+    await claim(store)
+    await store.renew(NOW, "default", [Renewal(run.id, 1, waiting="a machine")])
+    await store.release_claims(NOW, "default", ME, [(run.id, 1)])
+    move = Move("cron", None, "", None, serial=False)
+    await store.change_job(digest.id, lambda row: JobChange(row, move=move))
+    assert [run.id for run in await store.take(NOW, "w1", {"cron": 1})] == [run.id]
+    assert (await look(store, run)).waiting is None
+
+
 async def test_a_heartbeat_for_one_run_does_not_renew_the_other_leases_of_its_executor(
     store: Store,
 ) -> None:

@@ -212,7 +212,7 @@ MARK_NEXT_TAKEN: Final = """
 #: by rowid
 MARK_TAKEN: Final = Bulk(
     """UPDATE runs SET state = 'running', worker = ?1, started_at = ?2, attempt = v.column1, due_at = NULL,
-        beat_at = NULL FROM (VALUES""",
+        beat_at = NULL, claim_id = NULL, waiting = NULL FROM (VALUES""",
     f"({marks(2)})",
     ") v WHERE runs.rowid = v.column2",
     shared=2,
