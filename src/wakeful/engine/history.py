@@ -94,7 +94,6 @@ class Pruner(Loop):
     async def step(self) -> int | None:
         """Delete one batch. Returns a near time while there is more."""
         now_ms, now = self.clock.now_ms(), asyncio.get_running_loop().time()
-        erases = await self._erase()
         before_ms, self._ahead_ms = self._ahead_ms, now_ms - 1000 * now
         if before_ms is not None and abs(self._ahead_ms - before_ms) > _STEP_MS:
             log.warning("pruner.clock_set", by_ms=round(self._ahead_ms - before_ms))
@@ -113,6 +112,7 @@ class Pruner(Loop):
                 is_more = await self._prune_tables(now_ms)
             self._due = now + (100 if is_more else _EVERY_MS) / 1000
         more = await self._store.prune_changes(now_ms - LOG_KEPT_MS, _PRUNE_BATCH) >= _PRUNE_BATCH
+        erases = await self._erase()  # last: it may take long, or fail each time
         wait_ms = max(1, round(1000 * (self._due - now)))
         return now_ms + min(wait_ms, 100 if more or erases else self._log_every_ms)
 

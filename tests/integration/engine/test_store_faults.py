@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.integration.conftest import SELDOM, NewApp
 from tests.simulation.virtual_loop import run_virtually
+from tests.support.factories import DAY, NOW, FalseClock, asked, given_job
+from tests.support.factories import over as ended_run
+from tests.support.sqlite_files import fresh_file
 from tests.support.waiting import eventually, over
 from wakeful import Function, Unavailable, Wakeful
+from wakeful.engine.history import Pruner
 from wakeful.engine.loop import Loop
+from wakeful.store.sqlite import SqliteStore
 from wakeful.values.clock import SystemClock
 
 #: What the loops call.
@@ -127,5 +133,28 @@ def test_a_cancelled_part_of_a_step_does_not_end_its_loop():
         task.cancel()
         await asyncio.wait({task})
         assert task.cancelled()
+
+    run_virtually(story())
+
+
+def test_an_erasure_that_always_fails_keeps_no_history(tmp_path: Path):
+    async def fail(*_: object) -> bool:
+        raise Unavailable("the statement took too long")
+
+    async def deleting(limit: int) -> list[str]:
+        return ["an instance"]
+
+    async def story() -> None:
+        store = SqliteStore(fresh_file(tmp_path / "wakeful.db"), clock=FalseClock(), inline=True)
+        await store.open()
+        old = ended_run(asked(await given_job(store), NOW - 3 * DAY), at=NOW - 3 * DAY)
+        await store.add_runs([old])
+        store.__dict__.update(deleting_instances=deleting, erase_instance=fail)
+        pruner = asyncio.create_task(Pruner(store, store.clock, retention_days=2, log_every_ms=1_000).run())
+        await asyncio.sleep(10)
+        assert await store.run(old.id) is None
+        pruner.cancel()
+        await asyncio.wait({pruner})
+        await store.close()
 
     run_virtually(story())
