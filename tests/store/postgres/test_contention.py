@@ -175,16 +175,17 @@ async def test_two_runs_of_a_serial_job_never_run_concurrently(url: str) -> None
         await store.close()
 
 
-async def test_a_transaction_that_loses_a_deadlock_is_retried(store: PostgresStore) -> None:
+@pytest.mark.parametrize("call", ["write", "write_one"])
+async def test_a_transaction_that_loses_a_deadlock_is_retried(store: PostgresStore, call: str) -> None:
     tried = []
 
-    async def work(db: object, events: object) -> str:
+    async def work(*_: object) -> str:
         tried.append(1)
         if len(tried) < 3:
             raise asyncpg.DeadlockDetectedError("deadlock detected")
         return "done"
 
-    assert await store._pool.write(work) == "done"
+    assert await getattr(store._pool, call)(work) == "done"
     assert len(tried) == 3
 
 

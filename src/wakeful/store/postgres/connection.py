@@ -171,8 +171,11 @@ class Pool:
         async with self._acquire() as db:
             return await operation(db, *args, **kwargs)
 
-    #: A single statement is a transaction of its own.
-    write_one = read
+    async def write_one(
+        self, operation: Callable[Concatenate[Db, P], Pending[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run an operation each of whose statements is a transaction of its own."""
+        return await self._repeat(lambda: self.read(operation, *args, **kwargs))
 
     async def write(
         self,
@@ -181,19 +184,31 @@ class Pool:
         **kwargs: P.kwargs,
     ) -> T:
         """Run an operation in one transaction."""
+        return await self._repeat(lambda: self._write(operation, *args, **kwargs))
+
+    async def _write(
+        self,
+        operation: Callable[Concatenate[Db, TransactionEvents, P], Pending[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        events = TransactionEvents()
+        async with self._acquire(began=True) as db:
+            async with transaction(db):
+                result = await operation(db, events, *args, **kwargs)
+                topics = await publish(
+                    db, events, self._clock.now_ms(), self.address.schema, self._audit_heads
+                )
+            self._audit_heads.keep(events.audit_heads)
+            self.notify(topics)
+            events.log_cancelled()
+            return result
+
+    async def _repeat(self, work: Callable[[], Pending[T]]) -> T:
+        """Do this work, again if a transaction of it is aborted because of another one."""
         for tried in range(1, _TRIES + 1):
-            events = TransactionEvents()
             try:
-                async with self._acquire(began=True) as db:
-                    async with transaction(db):
-                        result = await operation(db, events, *args, **kwargs)
-                        topics = await publish(
-                            db, events, self._clock.now_ms(), self.address.schema, self._audit_heads
-                        )
-                    self._audit_heads.keep(events.audit_heads)
-                    self.notify(topics)
-                    events.log_cancelled()
-                    return result
+                return await work()
             except _LOST_TO_ANOTHER as error:
                 if tried == _TRIES:
                     raise Unavailable(

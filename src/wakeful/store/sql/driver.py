@@ -209,7 +209,7 @@ class Driver(Protocol[D]):
     async def write_one(
         self, operation: Callable[Concatenate[D, P], Pending[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run an operation that writes in a single statement and publishes nothing."""
+        """Run an operation that publishes nothing and can be repeated: it may be several transactions."""
         ...
 
     def session(self, db: D) -> SqlSession:

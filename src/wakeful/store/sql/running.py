@@ -314,7 +314,7 @@ class SqlRunning(SqlBase):
     @urgent
     async def record_starts(self, worker: str, starts: Sequence[tuple[str, int, int]]) -> None:
         """Write when prefetched attempts started: run id, attempt, instant. Others are not changed."""
-        rows = [(worker, *start) for start in starts]
+        rows = [(worker, *start) for start in sorted(starts)]  # runs are locked in the order of their ids
         await self._driver.write_one(lambda db: self._driver.session(db).execute_many(RECORD_START, rows))
 
     async def prune(self, before_ms: int, limit: int) -> int:
