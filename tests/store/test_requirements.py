@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.factories import MINUTE, NOW, SECOND, FalseClock, asked, asleep, held, look
+from tests.support.factories import DAY, MINUTE, NOW, SECOND, FalseClock, asked, asleep, held, look
 from tests.support.query_plans import visited
 from wakeful.job.start_rules import Requirement
 from wakeful.run.run import NewRun
@@ -62,6 +62,20 @@ async def test_the_longest_due_are_taken_first_over_all_requirements(store: Stor
     order = [run.id for run in runs[::-1]]
     taken = [[run.id for run in await store.take(NOW, "w1", {"cron": n}, EVERY)] for n in (1, 2, 5, 50)]
     assert taken == [order[:1], order[1:3], order[3:8], order[8:]]
+
+
+async def test_a_run_that_waits_for_its_turn_is_no_reason_to_take_another_of_its_requirement(
+    store: Store,
+) -> None:
+    job = await _job(store)
+    blocked = _needs(job, "", NOW - MINUTE)._replace(serial=True)
+    first, second = _needs(job, DIGEST, NOW - 2 * SECOND), _needs(job, "", NOW - SECOND)
+    await store.add_runs([held(asked(job, NOW - DAY)), blocked, first, second])
+    taken = [await store.take(NOW, "w1", {"cron": 1}, EVERY) for _ in range(3)]
+    assert [[run.id for run in each] for each in taken] == [[first.id], [second.id], []]
+    few = [_needs(job, name, NOW - 9 * SECOND) for name in EVERY if name]
+    await store.add_runs([*(_needs(job) for _ in range(10)), *few])
+    assert {run.id for run in few} < {run.id for run in await store.take(NOW, "w1", {"cron": 9}, EVERY)}
 
 
 async def test_a_lane_is_never_overfilled_by_several_requirements(store: Store) -> None:

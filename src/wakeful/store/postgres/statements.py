@@ -159,6 +159,7 @@ HAS_THE_TURN: Final = running.HAS_THE_TURN.postgresql
 _DUE: Final = """
     l.lane = f.lane AND NOT l.is_pull AND l.requires = c.name AND l.due_at <= $1
         AND l.requires_version <= c.version AND l.losses = 0"""
+_MAY_START: Final = f"{_DUE} AND (NOT l.serial OR {HAS_THE_TURN})"
 #: live_runs_due: for each lane and requirement its first entry, then ranges of it, in its order; the runs'
 #: primary key for what is found. Of several requirements, their first entries tell until when a lane can take
 #: what is due (`until_at`); the rest follows only if other workers have locked these. Rows are locked one by
@@ -170,12 +171,12 @@ _PICK: Final = f"""
             array_agg(c.version ORDER BY d.due_at) AS versions
         FROM unnest($4::text[], $5::integer[]) c (name, version)
         CROSS JOIN LATERAL (
-            SELECT l.due_at FROM live_runs l WHERE {_DUE} ORDER BY l.due_at LIMIT 1) d) w
+            SELECT l.due_at FROM live_runs l WHERE {_MAY_START} ORDER BY l.due_at LIMIT 1) d) w
     CROSS JOIN LATERAL (
         SELECT coalesce(CASE WHEN cardinality(w.names) > 1 THEN (
             SELECT d.due_at FROM unnest(w.names, w.versions) c (name, version)
             CROSS JOIN LATERAL (
-                SELECT l.due_at FROM live_runs l WHERE {_DUE} ORDER BY l.due_at
+                SELECT l.due_at FROM live_runs l WHERE {_MAY_START} ORDER BY l.due_at
                 LIMIT greatest(4, 2 * f.free / cardinality(w.names))) d
             ORDER BY d.due_at OFFSET f.free - 1 LIMIT 1) END, $1) AS until_at) u
     CROSS JOIN LATERAL (
@@ -188,9 +189,9 @@ _PICK: Final = f"""
             SELECT r.id, l.job_id, l.serial, l.instance_id IS NOT NULL AS is_signal, l.due_at,
                 r.attempt + (r.state = 'retrying')::integer AS attempt, r.reason
             FROM live_runs l JOIN runs r ON r.id = l.run_id
-            WHERE {_DUE} AND l.due_at > c.after_at AND l.due_at <= c.until_at
+            WHERE {_MAY_START} AND l.due_at > c.after_at AND l.due_at <= c.until_at
                 AND CASE WHEN r.state = l.state THEN r.lane = l.lane AND r.is_pull = l.is_pull
-                    AND r.requires = l.requires END AND (NOT l.serial OR {HAS_THE_TURN})
+                    AND r.requires = l.requires END
             ORDER BY l.due_at, l.run_id LIMIT f.free FOR UPDATE OF r SKIP LOCKED) r
         LIMIT f.free) p"""
 PICK: Final = f"SELECT p.id::text, p.job_id::text, p.serial, p.is_signal, f.lane {_PICK}"
