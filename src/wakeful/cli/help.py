@@ -145,11 +145,19 @@ class DefaultCommandGroup(HelpGroup):
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         """Parse the options; insert `list` if there is no command."""
-        words = [word for word in args[:2] if not word.startswith("-")]
-        known = args and args[0] in (*self.commands, "--help", "-h")
-        if not ctx.resilient_parsing and not known and len(words) < 2:  # two words: a mistyped command
+        if not ctx.resilient_parsing and not self._has_command(args):
             args = ["list", *args]
         return super().parse_args(ctx, args)
+
+    def _has_command(self, args: list[str]) -> bool:
+        if not args or args[0] in ("--help", "-h"):
+            return bool(args)
+        if args[0] in self.commands:
+            return True
+        words = [word for word in args[:2] if not word.startswith("-")]
+        listed = any(each.param_type_name == "argument" for each in self.commands["list"].params)
+        # A word that `list` does not take, and two words, are a mistyped command.
+        return not args[0].startswith("-") and (not listed or len(words) > 1)
 
 
 def write_epilog(text: str | None, formatter: HelpFormatter) -> None:

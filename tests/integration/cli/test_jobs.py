@@ -277,6 +277,13 @@ def test_changes_are_audited_and_the_chain_verifies(machine: Machine):
     assert verified.json["count"] >= len(entries)
 
 
+@pytest.mark.parametrize(("group", "listed"), [("keys", "keys"), ("audit", "entries"), ("agents", "agents")])
+def test_a_group_without_a_command_lists(machine: Machine, group: str, listed: str):
+    assert machine.wakeful(group, "--json").json[listed]
+    mistyped = machine.wakeful(group, "lst")
+    assert (mistyped.code, "No such command 'lst'" in mistyped.err) == (2, True)
+
+
 def test_status_shows_the_server(machine: Machine):
     status = machine.wakeful("status", "--json")
 

@@ -42,7 +42,13 @@ def register(app: typer.Typer) -> None:
 
 
 def _register_keys(app: typer.Typer) -> None:
-    group = command_group(app, "keys", "API keys: create, list, revoke, export.", panel="Administration")
+    group = command_group(
+        app,
+        "keys",
+        "API keys: create, list, revoke, export.",
+        panel="Administration",
+        cls=DefaultCommandGroup,
+    )
 
     @command(
         group,
@@ -76,7 +82,7 @@ def _register_keys(app: typer.Typer) -> None:
 
     @command(group, "list", examples=("wakeful keys list",))
     async def list_keys(s: CliSession) -> None:
-        """Show the keys of the workspace, without their secrets."""
+        """Show the keys of the workspace, without their secrets. `list` may be left out."""
         keys = await s.out.wait_for(s.client.list_keys())
         s.out.show({"keys": keys}, KEYS.render(keys, now_ms()))
 
@@ -234,7 +240,9 @@ def _last_delivery(row: SubscriptionShape, now_ms: int) -> str:
 
 
 def _register_audit(app: typer.Typer) -> None:
-    group = command_group(app, "audit", "The audit log: list, verify.", panel="Administration")
+    group = command_group(
+        app, "audit", "The audit log: list, verify.", panel="Administration", cls=DefaultCommandGroup
+    )
 
     @command(group, "list", examples=("wakeful audit list --limit 10", "wakeful audit list --action key"))
     async def list_entries(
@@ -251,7 +259,7 @@ def _register_audit(app: typer.Typer) -> None:
         limit: Limit = 50,
         cursor: Cursor = None,
     ) -> None:
-        """Show the audit log, newest first."""
+        """Show the audit log, newest first. `list` may be left out."""
 
         def fetch(size: int, after: str | None) -> Awaitable[Page[EntryShape]]:
             return s.client.list_audit(actor=actor, action=action, subject=subject, limit=size, cursor=after)

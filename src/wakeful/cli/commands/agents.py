@@ -18,6 +18,7 @@ from wakeful.cli.arguments import (
     now_ms,
     split_pair,
 )
+from wakeful.cli.help import DefaultCommandGroup
 from wakeful.cli.output import compact, page
 from wakeful.cli.pages import secret
 from wakeful.cli.session import CliSession, command, command_group
@@ -34,12 +35,16 @@ def register(app: typer.Typer) -> None:
     """Register the commands."""
 
     group = command_group(
-        app, "agents", "Agents: list, show, put, set, rotate-secret, delete.", panel="Administration"
+        app,
+        "agents",
+        "Agents: list, show, put, set, rotate-secret, delete.",
+        panel="Administration",
+        cls=DefaultCommandGroup,
     )
 
     @command(group, "list", examples=("wakeful agents list",))
     async def list_agents(s: CliSession) -> None:
-        """Show the agents of the workspace."""
+        """Show the agents of the workspace. `list` may be left out."""
         agents = await s.out.wait_for(s.client.list_agents())
         s.out.show({"agents": agents}, AGENTS.render(agents, now_ms()))
 
