@@ -68,6 +68,14 @@ ProblemReason = Literal["event_gap", "event_ended", "event_refused"]
 log = get_logger("wakeful.events")
 
 
+class _NotSent(McpError):
+    """The server did not answer lately, and is not asked before `wait_ms` have passed."""
+
+    def __init__(self, message: str, wait_ms: int) -> None:
+        super().__init__(message)
+        self.wait_ms = wait_ms
+
+
 class EventReceiver(Protocol):
     """What becomes of events and problems of a subscription."""
 
@@ -210,6 +218,8 @@ class EventSubscriber(Loop):
                 kept = await self._subscribe(source, wanted, format_secret(secret))
             else:
                 kept = await self._poll(source, wanted)
+        except _NotSent as error:  # no failure: another subscription finds out whether it answers
+            return source._replace(error=error.message, due_ms=self.clock.now_ms() + error.wait_ms)
         except McpError as error:
             if source.mode == "webhook" and error.rpc_code in (UNSUPPORTED, NO_METHOD):
                 return source._replace(mode="poll", due_ms=self.clock.now_ms())
@@ -291,8 +301,9 @@ class EventSubscriber(Loop):
         server, now_s = self._servers[wanted.server], asyncio.get_running_loop().time()
         named: dict[str, Json] = {"name": wanted.event, "arguments": dict(wanted.arguments), **params}
         if wanted.server in self._silent:
-            if now_s < self._silent[wanted.server]:
-                raise McpError(f"{method}: the server does not answer")
+            wait_s = self._silent[wanted.server] - now_s
+            if wait_s > 0:
+                raise _NotSent(f"{method}: the server does not answer", round(1000 * wait_s))
             self._silent[wanted.server] = now_s + _SILENT_S
         silent = False
         try:

@@ -296,6 +296,12 @@ async def test_a_server_that_does_not_answer_holds_up_no_others(
             await world.save()
             await world.source()
         assert len(requests) <= 2 * MAX_CONCURRENT, "one after another waits for the silent server"
+        failures = 0
+        for number in range(60):
+            row = await front.store.job("default", "default", f"job-{number}")
+            source = None if row is None else await front.store.event_source_of_job(row.id)
+            failures += 0 if source is None else source.failures
+        assert failures <= 2 * MAX_CONCURRENT, "a request that was not sent counts as a failure"
         for writer in requests:
             writer.close()
 
