@@ -11,7 +11,10 @@ from tests.simulation.stories import simulated
 from tests.simulation.world import World, takes
 from tests.support.effort import part
 from wakeful.engine.engine import EngineConfig
+from wakeful.launch.port import Launch
+from wakeful.run.outcome import AwaitingCallback
 from wakeful.run.planning import Limits
+from wakeful.service.auth.access import LOCAL
 
 MINUTE = 60_000
 HOUR = 3600
@@ -249,3 +252,32 @@ async def test_a_worker_that_was_dead_before_nobody_could_beat_is_found_dead_at_
     living.store.silence(60)
     await world.sleep(60 + 35 + 12)
     assert (world.recorded(job)[0].state, world.recorded(job)[0].attempt) == ("succeeded", 2)
+
+
+@pytest.mark.parametrize("reported", [True, False])
+@pytest.mark.parametrize("silent", [True, False])
+@simulated()
+async def test_a_run_whose_callback_was_due_during_an_outage_can_be_completed_for_a_lease(
+    world: World, silent: bool, reported: bool
+):
+    async def accept(run: Launch) -> AwaitingCallback:
+        return AwaitingCallback(timeout_ms=MINUTE)
+
+    job = await world.create("job", Plain(every_ms=1000 * HOUR), body=accept)
+    replica = await world.start()
+    await world.trigger(job)
+    await world.sleep(10)
+    if silent:
+        replica.store.silence(80)
+    else:
+        replica.crash()
+    await world.sleep(80)
+    if not silent:
+        await world.start()
+    await world.sleep(25)
+    (run,) = world.recorded(job)
+    if reported:
+        await world.run_service().complete(LOCAL, "default", run.id, "succeeded")
+    await world.sleep(15)
+    (run,) = world.recorded(job)
+    assert (run.state == "succeeded", run.attempt) == (reported, 1 if reported else 2)

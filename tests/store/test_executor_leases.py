@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.store.test_audit import actions, entry
-from tests.support.factories import NOW, SECOND, alone, asked, ended, held, jobless, look
+from tests.support.factories import NOW, SECOND, alone, asked, ended, given_held, held, jobless, look
 from tests.support.notifications import NotificationRecorder
 from tests.support.pull_runs import HOUR, ME, YOU, claim, claim_pairs, new_job, pulled, refuse, retry_later
 from wakeful.store.changelog import claim_topic
@@ -38,6 +38,14 @@ async def test_runs_claimed_before_an_instant_can_be_spared(store: Store) -> Non
     run = pulled(await new_job(store))
     await store.add_runs([run])
     await claim(store)
+    late = NOW + HOUR
+    assert await store.rescue(late, late, 10, refuse, alone, NOW + 1) == []
+    assert await store.rescue(late, late, 10, retry_later, alone, NOW) == [run.id]
+
+
+async def test_runs_with_callbacks_that_started_before_an_instant_can_be_spared(store: Store) -> None:
+    _, run = await given_held(store)
+    await store.finish("w1", [ended(run, "running", due_ms=NOW + SECOND)], alone)
     late = NOW + HOUR
     assert await store.rescue(late, late, 10, refuse, alone, NOW + 1) == []
     assert await store.rescue(late, late, 10, retry_later, alone, NOW) == [run.id]

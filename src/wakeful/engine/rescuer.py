@@ -15,8 +15,9 @@ any more, and a run that only sends a request never is one.
 If this worker could not send heartbeats for about a lease, the database was unavailable, and other workers
 could not either. So after such an outage it waits for one lease before it declares any of them dead.
 
-Executors could not send heartbeats while all servers were down. So a rescuer that has just started spares
-their runs for one lease: finished work can still be reported.
+Executors could not send heartbeats while all servers were down, and receivers of callbacks and workers of
+brokers could not report. So a rescuer that has just started, or was without the database, spares their runs
+for one lease: finished work can still be reported.
 
 A clock that is set forward looks like an outage. If it is set back, heartbeats of the past are in the future;
 they then count from now. How long others are spared does not depend on the clock.
@@ -92,18 +93,18 @@ class Rescuer(Loop):
         self._last_heartbeat_ms: int | None = None
         self._spared_until = 0.0
         self._outage_from_ms = 0
-        #: likewise, until when runs that executors claimed before the start of this process are spared, and
-        #: that start
-        self._executors_spared_until = 0.0
-        self._first_heartbeat_ms = 0
+        #: likewise, until when runs of executors and with callbacks are spared that started before the start
+        #: of this process, or the end of the outage, and that instant
+        self._reports_awaited_until = 0.0
+        self._reachable_from_ms = 0
 
     async def step(self) -> int | None:
         """Send a heartbeat, stop runs that are lost, rescue runs of dead workers, expire unclaimed runs."""
         # Use the time of our own heartbeat: if the call takes longer than a lease, we are not dead ourselves.
         now_ms = await self.heartbeat()
         dead_before_ms = self._dead_before_ms(now_ms)
-        spared = asyncio.get_running_loop().time() < self._executors_spared_until
-        spared_before_ms = self._first_heartbeat_ms if spared else 0
+        spared = asyncio.get_running_loop().time() < self._reports_awaited_until
+        spared_before_ms = self._reachable_from_ms if spared else 0
         if not self._interrupted:
             self._judged.clear()
         self._interrupted = False
@@ -177,16 +178,16 @@ class Rescuer(Loop):
         self._worker.lease.renew(sent)
         self._published = capabilities
         await self._record_starts()
+        time = asyncio.get_running_loop().time()
         if before_ms is not None and outage:
             log.warning("rescuer.outage", without_heartbeat_ms=now_ms - before_ms)
-            time = asyncio.get_running_loop().time()
             if time >= self._spared_until:
                 self._outage_from_ms = before_ms
             # From when the call returned: other workers waited for the database until then, too.
             self._spared_until = time + self._lease_ms / 1000
-        if before_ms is None:
-            self._first_heartbeat_ms = now_ms
-            self._executors_spared_until = sent.loop + self._lease_ms / 1000
+        if before_ms is None or outage:
+            self._reachable_from_ms = now_ms
+            self._reports_awaited_until = time + self._lease_ms / 1000
         self._last_heartbeat_ms = now_ms
         return now_ms
 

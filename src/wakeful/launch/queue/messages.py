@@ -45,9 +45,10 @@ _PREFIX: Final = "x-wakeful-"
 CONSUMER: Final = "wakeful-replicas"
 #: How many reports are applied at once.
 _BATCH: Final = 50
-#: Seconds until a report that could not be applied is delivered again: the first time, and at most.
+#: Seconds until a report that could not be applied is delivered again: the first time, and at most, which is
+#: less than a lease: so long overdue runs are spared after an outage of the database.
 _RETRY_S: Final = 2.0
-_MAX_RETRY_S: Final = 60.0
+_MAX_RETRY_S: Final = 15.0
 #: Seconds between two attempts to subscribe.
 _PAUSE_S: Final = 1.0
 _INBOX: Final = "_INBOX."

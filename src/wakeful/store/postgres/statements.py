@@ -585,7 +585,8 @@ _LOST: Final = """
     FROM live_runs l JOIN runs r ON r.id = l.run_id LEFT JOIN workers w ON w.name = r.worker"""
 _IS_LOST: Final = """
     coalesce(l.state, '') = 'running' AND CASE WHEN l.state <> r.state THEN false
-        WHEN r.awaiting_callback THEN r.due_at <= $2
+        WHEN r.awaiting_callback
+            THEN r.due_at <= $2 AND coalesce(r.started_at, r.fire_at) >= $4::timestamptz
         ELSE coalesce(r.beat_at, w.beat_at, r.started_at, r.fire_at) < $1::timestamptz
             AND NOT (r.is_pull AND r.started_at < $4::timestamptz) END"""
 #: live_runs_held, all of it: it holds running runs and nothing else; the runs' primary key for signal runs

@@ -281,11 +281,11 @@ class SqlRunning(SqlBase):
     ) -> list[str]:
         """End the attempts of workers without a heartbeat since, and of runs whose callback is overdue.
 
-        Likewise for a claimed run whose lease was not renewed since, whatever else its executor holds, except
-        for one that was claimed before `spared_before_ms`. A worker that never sent a heartbeat counts from
-        the start of its run. At most `limit` runs, longest started first. `judge` returns the outcome of
-        each; it is written as by `finish`. Dead workers without runs are deleted. Two rescuers never judge
-        one run. Returns the ids that were written.
+        Likewise for a claimed run whose lease was not renewed since, whatever else its executor holds. Such
+        runs, and those with a callback, are spared if they started before `spared_before_ms`. A worker that
+        never sent a heartbeat counts from the start of its run. At most `limit` runs, longest started first.
+        `judge` returns the outcome of each; it is written as by `finish`. Dead workers without runs are
+        deleted. Two rescuers never judge one run. Returns the ids that were written.
         """
         rescue = self._operations.leases.rescue
         return await self._write(

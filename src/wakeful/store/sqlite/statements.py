@@ -387,7 +387,7 @@ LOST: Final = f"""
     LEFT JOIN workers w ON w.name = r.worker LEFT JOIN jobs j ON j.id = r.job_id
     LEFT JOIN agent_classes c ON r.instance_id IS NOT NULL AND c.workspace = r.workspace AND c.agent = r.agent
     WHERE r.state = 'running'
-    AND CASE WHEN r.awaiting_callback THEN r.due_at <= ?2
+    AND CASE WHEN r.awaiting_callback THEN r.due_at <= ?2 AND coalesce(r.started_at, r.fire_at) >= ?4
         ELSE coalesce(r.beat_at, w.beat_at, r.started_at, r.fire_at) < ?1
             AND NOT (r.is_pull AND r.started_at < ?4) END
     ORDER BY r.started_at, r.id LIMIT ?3"""
