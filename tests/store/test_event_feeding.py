@@ -35,10 +35,11 @@ async def _subscribe(
     number: int,
     position: int | None = None,
     ends_ms: int | None = None,
+    timing: str | None = None,
 ) -> SubscriptionRow:
     url = f"https://a.example/{number}"
     identity = subscription_id("key:1", url, event, {})
-    job = asleep(job_name(identity))._replace(timing=None)
+    job = asleep(job_name(identity))._replace(timing=timing)
     owner = "default", "default", "key:1"
     row = SubscriptionRow(identity, *owner, event, arguments, url, job.id, position or 0, NOW, NOW, ends_ms)
     return await store.subscribe(row, job, lambda written: [], runs=None if position is None else [])
@@ -238,6 +239,21 @@ async def test_a_subscription_ends_when_too_many_events_wait(
     assert kept is not None
     assert (found.reason, kept.is_active) == ("queue_full", True)
     assert not await store.runs(RunFilter("default", None, dead.job_id, ("pending",)))
+
+
+async def test_a_subscription_to_time_ends_too_also_if_there_are_no_others(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_feeder, "_MOST_WAITING", 3)
+    row = await _subscribe(store, "schedule.tick", "{}", 1, timing=asleep("job").timing)
+    assert await store.event_position() is None
+    job = await store.job_by_id(row.job_id)
+    assert job is not None
+    await store.add_runs([asked(job) for _ in range(4)])
+    await EventFeeder(store, store.clock, max_sleep_ms=100).step()
+    found = await store.subscription(row.id)
+    assert found is not None
+    assert found.reason == "queue_full"
 
 
 async def test_a_subscription_that_cannot_be_ended_holds_up_no_events(

@@ -73,11 +73,10 @@ class EventFeeder(Loop):
         if is_time:
             self._checked_ms = now_ms
             await self._tell_gaps()
+            await self._end_full()
         before = await self._store.event_position()
         if before is None:
             return now_ms if len(expired) == _BATCH else None
-        if is_time:
-            await self._end_full()
         more = await self._feed(before) or len(expired) == _BATCH
         return now_ms if more else now_ms + _EVERY_MS
 
