@@ -151,7 +151,7 @@ def read_report(data: bytes) -> Report:
         run_id,
         attempt,
         status,
-        output if output is None or isinstance(output, str) else compact(output),
+        output if output is None or isinstance(output, str) else _text(output),
         error,
         _usage(value.get("usage")),
         evidence,
@@ -160,6 +160,11 @@ def read_report(data: bytes) -> Report:
         None if retry_after_ms is None else min(retry_after_ms, MAX_RETRY_AFTER_MS),
         reason,
     )
+
+
+def _text(output: object) -> str:
+    """Return output as compact JSON, as that of a function: with NaN, which JSON does not have."""
+    return json.dumps(output, ensure_ascii=False, separators=(",", ":"))
 
 
 def _usage(value: object) -> str | None:

@@ -107,9 +107,10 @@ def test_a_report_is_read_as_it_was_written() -> None:
 
 def test_what_cannot_be_stored_of_a_report_does_not_lose_the_outcome() -> None:
     report = read_report(
-        f'{{"run":"{RUN_ID}","attempt":1,"status":"succeeded","usage":7,"evidence":[1]}}'.encode()
+        f'{{"run":"{RUN_ID}","attempt":1,"status":"succeeded","output":{{"loss":NaN}},"usage":7,"evidence":[1]}}'.encode()
     )
     assert (report.status, report.usage, report.evidence) == ("succeeded", None, None)
+    assert report.output == '{"loss":NaN}'
     assert report.evidence_error is not None
 
 
