@@ -8,9 +8,9 @@ import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from wakeful.app.functions import AppFunctions
 from wakeful.app.home import NOT_STARTED, Done, Home, call_at_exit, running_loop
@@ -29,6 +29,8 @@ if TYPE_CHECKING:  # imported when a scheduler is constructed: they import the s
     from wakeful.settings import Settings
     from wakeful.store.port import Store
 
+#: How often a call of another thread looks whether the loop that it waits for is closed, in seconds.
+_LOOK_S: Final = 0.1
 #: A coroutine in async programs. Not typed as one: type checkers would want it awaited in sync programs too.
 AwaitedOrDone: TypeAlias = Any
 
@@ -170,7 +172,7 @@ class Wakeful(AppFunctions):
 
     def _start_on_thread(self, start: Callable[[], Coroutine[object, object, None]]) -> None:
         self.home.check_unclaimed()
-        portal = self._portal = Portal(self._stop, "wakeful")
+        portal = self._portal = Portal(self._stop_here, "wakeful")
         try:
             portal.call(start())
         except BaseException:
@@ -287,17 +289,26 @@ class Wakeful(AppFunctions):
         if self._portal is None and (here is not None or home is not None):
             if home is None or not home.is_running():
                 return self._stop(grace)
-            asyncio.run_coroutine_threadsafe(self._stop(grace), home).result()  # from another thread
+            _await_on(home, self._stop(grace))  # from another thread
         self._stop_portal(grace)
         return Done()
 
     def _stop_portal(self, grace: float | None = None) -> None:
-        portal, self._portal = self._portal, None
-        if portal is not None and not self.home.is_of_parent:  # a fork that ends stops nothing
-            try:
+        portal = self._portal
+        if portal is None or self.home.is_of_parent:  # a fork that ends stops nothing
+            return
+        try:
+            with contextlib.suppress(FailedPrecondition):  # another thread has stopped it, and closed this
                 portal.call(self._stop(grace))
-            finally:
-                portal.close()
+        finally:
+            portal.close()
+            if self._portal is portal:  # else it has been started again
+                self._portal = None
+
+    async def _stop_here(self) -> None:
+        """Stop at the end of this event loop, unless the scheduler runs on another one by now."""
+        if self.home.owner is asyncio.get_running_loop():
+            await self._stop()
 
     async def _stop(self, grace: float | None = None) -> None:
         while self._change_ended is not None:  # a program must not end in the grace period of another stop
@@ -360,6 +371,20 @@ class Wakeful(AppFunctions):
             await self._stopping.wait()  # it is set already if the scheduler has stopped
         if self.error is not None:
             raise self.error
+
+
+def _await_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[object, object, None]) -> None:
+    """Await a coroutine on the event loop of another thread, which may end meanwhile with its program."""
+    try:
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+    except RuntimeError:  # it is closed
+        coroutine.close()
+        return
+    with contextlib.suppress(CancelledError):  # at the end of the loop
+        while not loop.is_closed():
+            with contextlib.suppress(TimeoutError):
+                return future.result(_LOOK_S)
+    coroutine.close()
 
 
 async def _nothing() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -242,9 +243,34 @@ def test_calls_of_threads_and_other_loops_end_while_the_app_starts_and_stops(new
     assert not problems
 
 
-async def _run_briefly(app: Wakeful) -> None:
+@on_one_store
+def test_threads_may_start_and_stop_it_at_the_same_time(new_app: NewApp):
+    app, problems = new_app(grace=0.2), list[BaseException]()
+
+    def repeat(call: Callable[[], object]) -> None:
+        for _ in range(40):
+            try:
+                call()
+            except WakefulError:  # another thread has started it
+                time.sleep(0.001)
+            except BaseException as error:
+                problems.append(error)
+
+    calls = [app.start, app.start, app.stop, app.stop, lambda: asyncio.run(_run_briefly(app, 0.0))]
+    threads = [threading.Thread(target=repeat, args=[call], daemon=True) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not any(thread.is_alive() for thread in threads)
+    assert not problems
+    app.stop()
+    assert not app.alive
+
+
+async def _run_briefly(app: Wakeful, seconds: float = 0.1) -> None:
     async with app:
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(seconds)
 
 
 @on_one_store
