@@ -38,11 +38,11 @@ class Runs:
         return Runs(self._rest.in_workspace(workspace), agent)
 
     async def get(self, run_id: str) -> Run:
-        """Return a run with its attempts, or raise NotFound."""
+        """Return a run with its newest 200 attempts, or raise NotFound."""
         return from_json(Run, await self._rest.get_run(run_id))
 
     async def attempts(self, run_id: str) -> builtins.list[Attempt]:
-        """Return the attempts of a run, in order."""
+        """Return the newest 200 attempts of a run, in order."""
         return [*(await self.get(run_id)).attempts]
 
     async def list(

@@ -133,7 +133,7 @@ async def list_job_runs(
 
 @router.operation("GET /runs/{run_id}", "Read a run", "RunWithAttempts")
 async def get_run(run_id: str, about: WorkspaceDep) -> Response:
-    """A run with its attempts, and what it waits for."""
+    """A run with its newest 200 attempts, and what it waits for."""
     run, attempts = await about.services.runs.read(*about.caller, run_id)
     rights = await about.services.rights.load(*about.caller, runs=(run,))
     return JsonResponse(serialize_run(run, attempts, await about.services.runs.waiting.of(run), rights))

@@ -30,6 +30,7 @@ from wakeful.store.idempotency import Keyed
 from wakeful.store.internal_jobs import ALERT_JOBS
 from wakeful.store.port import Store
 from wakeful.store.rows import AttemptView, DeadLetter, RunFilter, RunView
+from wakeful.store.sql.runs import MOST_ATTEMPTS
 from wakeful.values.clock import Clock
 from wakeful.values.instance_names import check_instance
 from wakeful.values.json_value import Json, compact
@@ -69,7 +70,7 @@ class RunService:
     async def read(
         self, principal: Principal, workspace: str, run_id: str
     ) -> tuple[RunView, list[AttemptView]]:
-        """Return the run of that id with all its attempts so far, including the present one, or NotFound."""
+        """Return the run of that id with its newest attempts, including the present one, or NotFound."""
         await self._accounts.authorize(principal, "read", workspace)
         run, earlier = await self._store.run_with_attempts(run_id) or (None, [])
         if run is None or run.workspace != workspace or principal.agent not in (None, run.agent):
@@ -79,7 +80,7 @@ class RunService:
         if run.started_ms is None or (earlier and earlier[-1].attempt == run.attempt):
             return run, earlier
         return run, [
-            *earlier, AttemptView(
+            *earlier[1 - MOST_ATTEMPTS :], AttemptView(
                 run.attempt, run.shown_worker, run.started_ms, run.finished_ms, run.error, run.response_code,
                 run.output if run.state == "failed" else None,
             )

@@ -57,9 +57,12 @@ RUNS_BY_IDS: Final = f"{_RUN} FROM runs r WHERE r.id = ANY($1::uuid[])"
 #: the primary keys of runs and jobs, once for each
 REPORTED_RUNS: Final = f"""{_RUN}, j.policy, j.work
     FROM runs r LEFT JOIN jobs j ON j.id = r.job_id WHERE r.id = ANY($1::uuid[])"""
-#: the attempts' primary key, in its order
+#: How many attempts of a run are read. An attempt that does not count has no limit: a run can have thousands.
+MOST_ATTEMPTS: Final = 200
+#: the attempts' primary key, in its order, backwards
 ATTEMPTS: Final = f"""
-    SELECT {select_list(AttemptView._fields, "attempts")} FROM attempts WHERE run_id = $1 ORDER BY attempt"""
+    SELECT {select_list(AttemptView._fields, "attempts")} FROM attempts WHERE run_id = $1
+    ORDER BY attempt DESC LIMIT {MOST_ATTEMPTS}"""
 _LETTER: Final = f"""
     SELECT {run_columns("'not_requested'", "NULL")}, coalesce(j.policy, '{{}}'), coalesce(j.work, '{{}}')
     FROM runs r"""
@@ -230,7 +233,7 @@ async def read_run(session: SqlSession, run_id: str) -> RunView | None:
 
 
 async def run_with_attempts(session: SqlSession, run_id: str) -> tuple[RunView, list[AttemptView]] | None:
-    """Return the run of that id, and its attempts before the last, in order."""
+    """Return the run of that id, and its newest attempts before the last, in order."""
     row = await session.row(RUN_WITH_ATTEMPTS, run_id) if is_id(run_id) else None
     if row is None:
         return None
@@ -265,9 +268,9 @@ async def runs(session: SqlSession, only: RunFilter) -> list[RunView]:
 
 
 async def attempts(session: SqlSession, run_id: str) -> list[AttemptView]:
-    """Return the attempts of a run before its last, in order."""
+    """Return the attempts of a run before its last, in order: the newest `MOST_ATTEMPTS`."""
     rows = await session.rows(ATTEMPTS, run_id) if is_id(run_id) else []
-    return [AttemptView(*row) for row in rows]
+    return [AttemptView(*row) for row in reversed(rows)]
 
 
 async def dead_letters(session: SqlSession, only: DeadLetterFilter) -> list[DeadLetterRow]:

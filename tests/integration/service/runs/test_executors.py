@@ -13,6 +13,7 @@ from wakeful import Unavailable, Wakeful
 from wakeful.run.consequences import consequences
 from wakeful.run.outcome import Finished
 from wakeful.service.auth.access import LOCAL
+from wakeful.store.claim_requests import ClaimRequest, ClaimScope
 from wakeful.store.rows import JobChange, UnfinishedRun
 
 _claiming = ContextVar("claiming", default=False)
@@ -143,6 +144,22 @@ async def test_the_timeout_of_a_run_does_not_count_while_its_work_waits(ask: Api
     assert "since" in (await ask("GET", f"/runs/{run_id}")).body["waitingFor"]
     later_ms[0] += 2_000
     assert (await ask("POST", "/runs/heartbeat", {"runs": runs})).body["lost"] == [run_id]
+
+
+async def test_of_a_run_with_thousands_of_attempts_the_newest_are_shown(ask: ApiClient):
+    run_id, store = await waiting(ask), ask.app.store
+    request = ClaimRequest(ClaimScope.of("default", None, None), "w", 1, "c")
+    for attempt in range(1, 204):
+        ((taken,),) = await store.claim(store.clock.now_ms(), "default", [request])
+        if attempt < 203:
+            await store.release_claims(store.clock.now_ms(), "default", "w", [(run_id, attempt)])
+    for _ in range(2):
+        attempts = (await ask("GET", f"/runs/{run_id}")).body["attempts"]
+        assert len(attempts) == 200
+        assert [each["attempt"] for each in (*attempts[:2], attempts[-1])] == [
+            attempts[-1]["attempt"] - 199, attempts[-1]["attempt"] - 198, taken.run.attempt,
+        ]  # fmt: skip
+        await ask("POST", "/runs/release", {"worker": "w", "runs": [{"id": run_id, "attempt": 203}]})
 
 
 @on_one_store
