@@ -132,7 +132,12 @@ class FunctionLauncher(Launcher):
             self._threads = None
 
     def check(self, target: Mapping[str, Json]) -> None:
-        """Raise InvalidArgument for a target without a name. The function may be in another process."""
+        """Raise InvalidArgument for an invalid target. The function may be in another process."""
+        unknown = sorted(target.keys() - {"kind", "name", "arguments"})
+        if unknown:
+            raise InvalidArgument(
+                f"target: a function target has no field '{unknown[0][:64]}'; it has name and arguments"
+            )
         name = target.get("name")
         if not isinstance(name, str) or not name:
             raise InvalidArgument(

@@ -31,6 +31,7 @@ from wakeful.values.instants import iso_utc
 from wakeful.values.json_value import Json
 
 _FIELDS: Final = frozenset({"kind", "claimTimeoutMs"})
+_WORKFLOW_FIELDS: Final = ("workflowId", "version", "userId", "to")
 _YEAR_MS: Final = 366 * 86_400_000
 
 
@@ -89,6 +90,12 @@ class WorkflowLauncher(Launcher):
 
     def check(self, target: Mapping[str, Json]) -> None:
         """Raise InvalidArgument for a target without a workflow, or an invalid `to`."""
+        unknown = sorted(target.keys() - {"kind", *_WORKFLOW_FIELDS})
+        if unknown:
+            raise InvalidArgument(
+                f"target: a workflow target has no field '{unknown[0][:64]}'; it has "
+                f"{', '.join(_WORKFLOW_FIELDS)}"
+            )
         workflow_version(target)
         to = _to(target)
         kind = to.get("kind")

@@ -152,6 +152,14 @@ async def test_the_target_of_a_workflow_is_validated_when_the_job_is_saved(
             await app.jobs.create("bill", schedule=SELDOM, target={"kind": "workflow", **INVOICES, "to": to})
 
 
+@on_one_store
+async def test_an_unknown_field_of_a_workflow_target_is_refused(new_app: NewApp):
+    async with new_app() as app:
+        target = {"kind": "workflow", **INVOICES, "target": {"kind": "pull"}}
+        with pytest.raises(InvalidArgument, match="no field 'target'; it has workflowId, version"):
+            await app.jobs.create("bill", schedule=SELDOM, target=target)
+
+
 class _Deployed:
     async def workflow(self, workspace: str, workflow_id: str, version: int) -> WorkflowRow:
         return WorkflowRow(workspace, workflow_id, version, "{}", 0)

@@ -147,6 +147,11 @@ def test_a_target_without_a_name_is_refused():
             FunctionLauncher().check({"kind": "function", "name": name})
 
 
+def test_an_unknown_field_of_a_target_is_refused():
+    with pytest.raises(InvalidArgument, match="no field 'args'; it has name and arguments"):
+        FunctionLauncher().check({**TARGET, "args": [1]})
+
+
 async def test_the_context_of_the_caller_is_seen_in_the_thread(launcher: FunctionLauncher):
     request: ContextVar[str] = ContextVar("request")
     request.set("here")
