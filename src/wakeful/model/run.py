@@ -113,7 +113,7 @@ class Run:
     verifying: bool = False
     #: what shows that its work was done
     evidence: Mapping[str, Json] | None = None
-    #: its newest 200 attempts in order; only where one run is read
+    #: its attempts in order; only where one run is read, and the newest 200
     attempts: tuple[Attempt, ...] = field(default=(), compare=False)
     #: what it waits for, in words; None: it is over; only where one run is read
     waiting_for: str | None = field(default=None, compare=False)
