@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol, Self
 from urllib.parse import urlsplit
 
 from wakeful.app.arguments import engine_config
-from wakeful.app.calls import read_ms
+from wakeful.app.calls import read_due_ms
 from wakeful.app.embedded import Wakeful
 from wakeful.app.home import Done, running_loop
 from wakeful.client.instances import SignalLike
@@ -212,9 +212,10 @@ class Harness:
         `in_` counts from the present time of the clock. Returns its run.
         """
         runs = [run for run in await self.enqueued(function) if run.state == "pending"]
-        due = at if in_ is None else self.clock.now() + timedelta(milliseconds=read_ms(in_))
+        due_ms = read_due_ms(in_, at, self.clock.now_ms())
         for run in runs:
-            if (due is None or run.scheduled_at == due) and _has_arguments(run, arguments):
+            scheduled_ms = round(run.scheduled_at.timestamp() * 1000)
+            if due_ms in (None, scheduled_ms) and _has_arguments(run, arguments):
                 return run
         waiting = "\n".join(f"  due {run.scheduled_at.isoformat()} with {run.payload}" for run in runs)
         raise AssertionError(

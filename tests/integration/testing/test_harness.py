@@ -302,6 +302,9 @@ async def test_all_runs_of_a_function_are_returned_in_order(monkeypatch: pytest.
         await harness.assert_enqueued(note, in_=5, number=4)
         await harness.advance("10m")
         assert [run.output for run in await harness.enqueued(note)] == ["0", "1", "2", "3", "4"]
+        due = harness.clock.now() + timedelta(hours=1, microseconds=1_234)
+        await app.enqueue(note, 5, at=due)
+        await harness.assert_enqueued(note, at=due, number=5)
 
 
 async def test_an_advance_that_was_cancelled_goes_on_where_it_was():
