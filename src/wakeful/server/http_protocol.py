@@ -145,8 +145,9 @@ class HttpProtocol(H11Protocol):
         elif self._late(now):
             log.debug("http.timeout", reason="request not complete", client=self._address)
             cycle: RequestResponseCycle | None = self.cycle
-            answering = cycle is not None and cycle.response_started and not cycle.response_complete
-            if not answering and not self._empty:
+            reads_body = self.conn.their_state is h11.SEND_BODY  # else `cycle` is of an earlier request
+            answered = reads_body and cycle is not None and cycle.response_started
+            if not answered and not self._empty:
                 self.transport.write(_TIMEOUT)
             self.transport.close()
 

@@ -123,6 +123,16 @@ async def test_an_incomplete_body_is_answered_408_and_creates_nothing(ask: ApiCl
 
 @on_one_store
 @pytest.mark.usefixtures("impatient")
+async def test_a_refused_body_that_stops_in_the_middle_gets_no_second_response(ask: ApiClient):
+    async with connected(ask.url) as client:
+        await client.send(f"POST {JOBS} HTTP/1.1\r\nhost: here\r\ncontent-length: 9999999\r\n\r\n{{".encode())
+        assert await client.response() in (401, 413)
+        await client.send(b"more of the body")
+        assert await client.rest() == b""
+
+
+@on_one_store
+@pytest.mark.usefixtures("impatient")
 async def test_headers_sent_byte_by_byte_have_the_same_deadline(ask: ApiClient):
     async with connected(ask.url) as client:
         response = asyncio.create_task(client.response())
