@@ -48,6 +48,8 @@ async def test_every_job_is_charged_to_its_workspace_and_its_agent(store: Store)
         ("scribe", LIVE_JOBS): (None, 3),
     }
     assert (await shown(store, "other"))["", CREATE_JOB] == (None, 4)
+    of_one = await store.quotas("acme", NOW, "clerk")
+    assert of_one == [row for row in await store.quotas("acme", NOW) if row.agent == "clerk"] != []
 
 
 async def test_without_an_allowance_nothing_is_charged_or_rejected(store: Store) -> None:

@@ -379,7 +379,7 @@ async def _admin_cases() -> AsyncIterator[tuple[str, Statement, list[object]]]:
         "CALLING_RUN": [leases.FIRST_ID],
         "CHARGE_RUN": [leases.FIRST_ID, 1, 5],
         "RUN_CHARGED": [leases.FIRST_ID],
-        "QUOTAS": ["ws-5", LIVE_JOBS, INSTANCES],
+        "QUOTAS": ["ws-5", LIVE_JOBS, INSTANCES, None],
         "QUOTA": ["ws-5", "", LIVE_JOBS],
         "SET_QUOTA": ["ws-5", "", LIVE_JOBS, 7],
         "PUT_WORKFLOW": ["ws-5", "flow", 5, "{}", NOW],

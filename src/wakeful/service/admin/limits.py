@@ -128,8 +128,7 @@ class QuotaService:
         """List limits and usage; an agent sees its own."""
         await self._accounts.authorize(principal, "quota.read", workspace)
         only = visible_agent(principal, None)
-        rows = await self._store.quotas(workspace, self._store.clock.now_ms())
-        return [row for row in rows if only in (None, row.agent)]
+        return await self._store.quotas(workspace, self._store.clock.now_ms(), only)
 
     async def set(
         self,

@@ -35,12 +35,14 @@ from wakeful.store.sql.usage import check_budgets
 
 #: the primary key, jobs_list and instances_schedules: a range of each, in its order
 QUOTAS: Final = f"""
-    SELECT agent, bucket, most, used, day FROM quotas WHERE workspace = $1
+    SELECT agent, bucket, most, used, day FROM quotas
+    WHERE workspace = $1 AND ($4::text IS NULL OR agent = $4)
     UNION ALL SELECT agent, $2, NULL, count(*), 0 FROM jobs /*+ INDEXED BY jobs_list */
     WHERE workspace = $1 AND deleted_at IS NULL AND name NOT IN ({IN_SQL}) AND instance_id IS NULL
+        AND ($4::text IS NULL OR agent = $4)
     GROUP BY agent
     UNION ALL SELECT agent, $3, NULL, count(*), 0 FROM instances
-    WHERE workspace = $1 AND status <> 'stopped' GROUP BY agent"""
+    WHERE workspace = $1 AND status <> 'stopped' AND ($4::text IS NULL OR agent = $4) GROUP BY agent"""
 #: the primary key
 QUOTA: Final = "SELECT most FROM quotas WHERE workspace = $1 AND agent = $2 AND bucket = $3"
 #: the primary key
@@ -49,10 +51,13 @@ SET_QUOTA: Final = """
     ON CONFLICT (workspace, agent, bucket) DO UPDATE SET most = EXCLUDED.most"""
 
 
-async def quotas(session: SqlSession, workspace: str, now_ms: int) -> list[QuotaRow]:
-    """Return limits and use of the workspace and of each of its agents with either."""
-    rows = await session.rows(QUOTAS, workspace, LIVE_JOBS, INSTANCES)
-    return list_buckets(workspace, [Stored(*row) for row in rows], now_ms)
+async def quotas(
+    session: SqlSession, workspace: str, now_ms: int, agent: str | None = None
+) -> list[QuotaRow]:
+    """Return limits and use of the workspace and of each of its agents with either, or only of one agent."""
+    rows = await session.rows(QUOTAS, workspace, LIVE_JOBS, INSTANCES, agent)
+    found = list_buckets(workspace, [Stored(*row) for row in rows], now_ms)
+    return [row for row in found if agent in (None, row.agent)]
 
 
 async def set_quota(
