@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import TypeVar
 
 from wakeful.agents.agent import Agent
@@ -15,7 +15,7 @@ from wakeful.document import Defaults
 from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.job.start_rules import Requirement, agent_requirement, can_take
-from wakeful.launch.function import HandlerContext
+from wakeful.launch.function import DEFAULT_THREADS, HandlerContext
 from wakeful.logs import get_logger
 from wakeful.service.services import Services
 from wakeful.store.instances import UNLOAD_TOPIC
@@ -32,7 +32,7 @@ class AgentRuntime:
         self,
         services: Services,
         workspace: str,
-        lanes: Collection[str],
+        lanes: Mapping[str, int],
         context: HandlerContext | None = None,
     ) -> None:
         self._services = services
@@ -49,6 +49,7 @@ class AgentRuntime:
             newest_class=self._store.agent_class,
             has_process=self._has_process,
             limits=services.agents.instance_limits,
+            threads=max(DEFAULT_THREADS, sum(lanes.values())),
             context=context,
         )
         self._sync: ScheduleSync | None = None

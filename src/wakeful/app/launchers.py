@@ -23,7 +23,7 @@ from wakeful.launch.command import CommandLauncher
 from wakeful.launch.command_rules import CommandAllowlist, EnvironmentAllowlist
 from wakeful.launch.echo import EchoLauncher
 from wakeful.launch.event_callback import EventLauncher
-from wakeful.launch.function import FunctionLauncher
+from wakeful.launch.function import DEFAULT_THREADS, FunctionLauncher
 from wakeful.launch.queue.launcher import queue_launcher
 from wakeful.launch.secrets import Keyring, RunSecrets
 from wakeful.launch.webhook import WebhookLauncher
@@ -56,6 +56,7 @@ def build_launchers(
     chat = chat_launcher(settings, guard, store.clock, metrics.record_chat)
     channels = ChannelSender(settings.channels)
     secrets, slots = RunSecrets(keyring, store.clock), sum(lanes.values())
+    functions.max_threads = max(DEFAULT_THREADS, slots)
     registry = LauncherRegistry(
         [
             functions,

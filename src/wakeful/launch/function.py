@@ -34,7 +34,8 @@ HandlerContext = Callable[[], AbstractContextManager[object] | AbstractAsyncCont
 #: A function that can be registered: `async def f(run)`, `async def f()`, `def f(run)`, `def f()`.
 Function = Callable[..., object]
 
-#: The most functions that run in threads at once.
+#: The most functions that run in threads at once, or the number of slots if that is larger: a run that waits
+#: for a thread holds a slot, and its time runs.
 DEFAULT_THREADS: Final = 32
 
 _DONE: Final = Succeeded()
@@ -89,7 +90,8 @@ class FunctionLauncher(Launcher):
         self._capabilities: Mapping[str, int] = {}
         #: called when another function is registered
         self.on_capabilities_changed: Callable[[], object] = lambda: None
-        self._max_threads = threads
+        #: the most functions that run in threads at once; set before the first call
+        self.max_threads = threads
         self._threads: Threads | None = None
 
     def register(
@@ -209,7 +211,7 @@ class FunctionLauncher(Launcher):
 
     async def _in_thread(self, function: Function, takes_run: bool, run: Launch) -> object:
         if self._threads is None:
-            self._threads = Threads(self._max_threads)
+            self._threads = Threads(self.max_threads)
 
         def warn_abandoned() -> None:
             log.warning(

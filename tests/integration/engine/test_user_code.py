@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -410,3 +411,30 @@ async def test_a_function_of_a_remote_worker_takes_neither_its_slot_nor_the_next
             assert not serving.done(), way
         worker.stop()
         await serving
+
+
+@on_one_store
+async def test_as_many_sync_functions_and_handlers_run_at_once_as_lanes_have_slots(new_app: NewApp):
+    app = new_app(config=EngineConfig(tick_ms=50, heartbeat_ms=200, lanes={"team": 40, "cron": 40}))
+    all_run, all_handle = threading.Barrier(40), threading.Barrier(40)
+
+    @app.function()
+    def together() -> None:
+        all_run.wait(PROMPT_S)
+
+    @app.agent
+    class Together(Agent):
+        name = "together"
+
+        @on("meet")
+        def meet(self, signal: Signal, ctx: Context) -> None:
+            all_handle.wait(PROMPT_S)
+
+    async with app:
+        job = await app.jobs.create(
+            "together", schedule=SELDOM, target=Function("together"), overlap_policy="allow"
+        )
+        runs = [(await app.jobs.run(job.name)).id for _ in range(40)]
+        for number in range(40):
+            runs.append(str((await app.agents.send("together", str(number), Signal("meet"))).id))
+        assert {(await over(app, run)).error for run in runs} == {None}

@@ -127,6 +127,7 @@ class QueueWorker:
     ) -> None:
         self._connection = connection
         self._functions = functions
+        functions.max_threads = max(functions.max_threads, options.concurrency)
         self._options = options
         self._heartbeat_s = options.ack_wait_s / 3
         self._running: set[asyncio.Task[None]] = set()
