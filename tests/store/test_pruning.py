@@ -18,6 +18,7 @@ from tests.support.factories import (
     over,
     ticks_of,
 )
+from wakeful.engine.history import Pruner
 from wakeful.store.port import Store
 
 
@@ -31,6 +32,17 @@ async def test_old_runs_are_deleted_oldest_first_up_to_the_limit(store: Store) -
     assert await store.prune(NOW - 1, 2) == 1
     assert await store.prune(NOW - 1, 2) == 0
     assert [run.id for run in await ticks_of(store, digest)] == [run.id for run in runs[:2]]
+
+
+@pytest.mark.parametrize("years", [57, 100, 10**6])
+async def test_a_retention_that_began_before_1970_keeps_all_runs_and_stops_nothing(
+    store: Store, years: int
+) -> None:
+    digest = await given_job(store)
+    old = over(asked(digest), "succeeded", NOW - 9_000 * DAY)
+    await store.add_runs([old])
+    await Pruner(store, store.clock, retention_days=years * 365, log_every_ms=60_000).step()
+    assert [run.id for run in await ticks_of(store, digest)] == [old.id]
 
 
 async def test_live_runs_are_kept_regardless_of_age(store: Store) -> None:

@@ -99,13 +99,12 @@ class Pruner(Loop):
             log.warning("pruner.clock_set", by_ms=round(self._ahead_ms - before_ms))
             self._due = max(self._due, now + _SETTLED_S)
         if now >= self._due:
-            pruned = await self._store.prune(now_ms - self._retention_ms, _PRUNE_BATCH)
+            oldest_ms = max(0, now_ms - self._retention_ms)  # 100 years are longer than since 1970
+            pruned = await self._store.prune(oldest_ms, _PRUNE_BATCH)
             if pruned:
                 log.info("runs.pruned", count=pruned)
             ids = await self._store.prune_signal_ids(now_ms, _PRUNE_BATCH)
-            counts = await self._store.prune_run_counts(
-                now_ms - self._retention_ms - _COUNTS_KEPT_MS, _PRUNE_BATCH
-            )
+            counts = await self._store.prune_run_counts(max(0, oldest_ms - _COUNTS_KEPT_MS), _PRUNE_BATCH)
             is_more = max(pruned, ids, counts) >= _PRUNE_BATCH
             # These read whole tables, so they wait until nothing is left of the others.
             if not is_more:
@@ -125,15 +124,16 @@ class Pruner(Loop):
 
     async def _prune_tables(self, now_ms: int) -> bool:
         """Delete what is too old of small tables, and a batch of conversations. Returns if there is more."""
-        before_ms = now_ms - self._retention_ms
+        before_ms = max(0, now_ms - self._retention_ms)
+        guarded_ms = max(0, min(before_ms, now_ms - _GUARDS_KEPT_MS))
         if await self._store.prune_sessions(before_ms, _PRUNE_BATCH) >= _PRUNE_BATCH:
             return True
-        await self._store.prune_budgets(now_ms - max(self._retention_ms, _GUARDS_KEPT_MS))
+        await self._store.prune_budgets(guarded_ms)
         await self._store.prune_incidents(before_ms)
         await self._store.prune_suggestions(before_ms)
         await self._store.prune_hooks(now_ms)
         await self._store.prune_subscriptions(before_ms)
-        await self._store.prune_event_sources(now_ms - max(self._retention_ms, _GUARDS_KEPT_MS))
+        await self._store.prune_event_sources(guarded_ms)
         await self._store.prune_web_sessions(now_ms)
         await self._store.prune_oauth(now_ms)
         return False
