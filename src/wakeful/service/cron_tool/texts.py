@@ -248,11 +248,20 @@ def away(ms: int) -> str:
 
 
 def next_in_words(job: Mapping[str, Json], now_ms: int) -> str:
-    """Return when a job fires next, and after that; or why it does not fire."""
+    """Return when a job fires next, and after that; or why it does not fire.
+
+    >>> paused = {"enabled": False, "tz": "UTC", "pausedUntil": "2027-03-01T19:00:00.000Z"}
+    >>> next_in_words(paused, 1_803_924_000_000)
+    'next: after it resumes by itself, today, Monday 1 March 2027 at 19:00 UTC (in 1 hour)'
+    """
     tz, next_ms = str(job.get("tz") or "UTC"), job.get("nextAtMs")
     if not isinstance(next_ms, int):
         if job.get("enabled"):
             return f"next: {_lower(str(job.get('explain')))}"
+        until = job.get("pausedUntil")
+        if isinstance(until, str):
+            until_ms = round(datetime.fromisoformat(until).timestamp() * 1000)
+            return f"next: after it resumes by itself, {when_in_words(until_ms, now_ms, tz)}"
         return f"next: never, the job is not enabled ({job.get('disabledReason') or 'paused'})"
     text = f"next: {when_in_words(next_ms, now_ms, tz)}"
     ticks = job.get("nextTicks")

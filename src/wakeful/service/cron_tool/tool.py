@@ -167,9 +167,7 @@ async def _pause(scheduler: Scheduler, tool_call: ToolCall, context: CallContext
         except InvalidArgument as error:
             raise InvalidArgument(f"until: {error.message.removeprefix('schedule: ')}") from error
     job = await scheduler.pause(agent, name, cast(Json, values.get("note")), cast(Json, values.get("until")))
-    result = _describe_job(f"Paused '{name}'", job, context)
-    until = job.get("pausedUntil")
-    return replace(result, text=f"{result.text}\nIt resumes by itself at {until}.") if until else result
+    return _describe_job(f"Paused '{name}'", job, context)
 
 
 async def _resume(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> ToolResult:

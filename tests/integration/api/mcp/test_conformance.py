@@ -87,7 +87,8 @@ async def test_every_result_conforms_to_the_output_schema(
     assert (answers["pause"]["job"]["enabled"], answers["resume"]["job"]["enabled"]) == (False, True)
     paused = answers["pause"]["job"]
     assert (paused["disabledReason"], paused["pauseNote"]) == ("paused", "away")
-    assert f"It resumes by itself at {paused['pausedUntil']}." in answers["pause"]["text"]
+    assert "next: after it resumes by itself, " in answers["pause"]["text"]
+    assert answers["pause"]["next"].endswith("(in 2 hours)")
     assert answers["update"]["job"]["enabled"] is False
     assert "nextAt" in answers["resume"]["job"]
     assert answers["due"]["run"] is None
