@@ -496,12 +496,15 @@ def _is_final(error: WakefulError, accepted: bool) -> bool:
 
 @contextlib.contextmanager
 def _on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` for SIGTERM and SIGINT."""
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
+    """Call `stop` for SIGTERM and SIGINT. Outside of the main thread and on Windows they end the process."""
+    loop, numbers = asyncio.get_running_loop(), (signal.SIGTERM, signal.SIGINT)
+    unsupported = contextlib.suppress(NotImplementedError, RuntimeError, ValueError)
+    for number in numbers:
+        with unsupported:
+            loop.add_signal_handler(number, stop)
     try:
         yield
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
+        for number in numbers:
+            with unsupported:
+                loop.remove_signal_handler(number)

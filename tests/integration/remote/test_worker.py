@@ -97,6 +97,19 @@ async def test_functions_execute_the_runs_of_their_jobs(ask: ApiClient):
     assert runs["another"].output == "other: another"
 
 
+async def test_a_worker_runs_in_a_thread_of_another_program(ask: ApiClient):
+    worker = new_worker(ask)
+
+    @worker.handler
+    async def work() -> str:
+        worker.stop()
+        return "done"
+
+    run_id = await start(ask, "report")
+    await asyncio.to_thread(worker.run)
+    assert (await over(ask.app, run_id)).output == "done"
+
+
 async def test_a_run_without_a_function_fails(ask: ApiClient):
     worker = new_worker(ask)
     worker.function("digest")(lambda: None)
