@@ -162,8 +162,8 @@ _DUE: Final = """
 _MAY_START: Final = f"{_DUE} AND (NOT l.serial OR {HAS_THE_TURN})"
 #: live_runs_due: for each lane and requirement its first entry, then ranges of it, in its order; the runs'
 #: primary key for what is found. Of several requirements, their first entries tell until when a lane can take
-#: what is due (`until_at`); the rest follows only if other workers have locked these. Rows are locked one by
-#: one until the lane is full
+#: what is due (`until_at`): first what is due before, then what is due at that time; the rest follows only if
+#: other workers have locked these. Rows are locked one by one until the lane is full
 _PICK: Final = f"""
     FROM unnest($2::text[], $3::integer[]) f (lane, free)
     CROSS JOIN LATERAL (
@@ -171,18 +171,19 @@ _PICK: Final = f"""
             array_agg(c.version ORDER BY d.due_at) AS versions
         FROM unnest($4::text[], $5::integer[]) c (name, version)
         CROSS JOIN LATERAL (
-            SELECT l.due_at FROM live_runs l WHERE {_MAY_START} ORDER BY l.due_at LIMIT 1) d) w
+            SELECT l.due_at FROM live_runs l WHERE {_DUE} ORDER BY l.due_at LIMIT 1) d) w
     CROSS JOIN LATERAL (
         SELECT coalesce(CASE WHEN cardinality(w.names) > 1 THEN (
             SELECT d.due_at FROM unnest(w.names, w.versions) c (name, version)
             CROSS JOIN LATERAL (
-                SELECT l.due_at FROM live_runs l WHERE {_MAY_START} ORDER BY l.due_at
-                LIMIT greatest(4, 2 * f.free / cardinality(w.names))) d
-            ORDER BY d.due_at OFFSET f.free - 1 LIMIT 1) END, $1) AS until_at) u
+                SELECT l.due_at FROM live_runs l WHERE {_MAY_START} ORDER BY l.due_at LIMIT f.free) d
+            ORDER BY d.due_at OFFSET f.free - 1 LIMIT 1) END, $1) AS until_at OFFSET 0) u
     CROSS JOIN LATERAL (
         SELECT r.* FROM (
             SELECT s.after_at, s.until_at, c.name, c.version
-            FROM (VALUES (1, '-infinity', u.until_at), (2, u.until_at, $1)) s (number, after_at, until_at)
+            FROM (VALUES (1, '-infinity', u.until_at - interval '1 ms'),
+                (2, u.until_at - interval '1 ms', u.until_at),
+                (3, u.until_at, $1)) s (number, after_at, until_at)
             CROSS JOIN unnest(w.names, w.versions) WITH ORDINALITY c (name, version, number)
             ORDER BY s.number, c.number) c
         CROSS JOIN LATERAL (
