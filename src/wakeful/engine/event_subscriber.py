@@ -207,8 +207,8 @@ class EventSubscriber(Loop):
     async def _keep(self, source: EventSource) -> EventSource:
         wanted = _read_source(source.source)
         problem = refusal(self._servers, wanted.server, source.workspace, source.agent)
-        if problem is not None:
-            return await self._fail(source, problem, refused=True)
+        if problem is not None:  # another replica may have the server: settings change one by one
+            return await self._fail(source, problem, refused=wanted.server in self._servers)
         try:
             if source.mode == "webhook" and self._public_url is not None:
                 try:

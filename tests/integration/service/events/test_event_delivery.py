@@ -19,7 +19,9 @@ from tests.support.api_client import JOBS, ApiClient, served
 from tests.support.mcp_event_server import EVENT, KEY, McpEventServer, Subscription
 from tests.support.waiting import eventually
 from wakeful import Agent, Signal, Wakeful, on
+from wakeful.engine import event_subscriber
 from wakeful.engine.event_subscriber import MAX_CONCURRENT
+from wakeful.job.policy import Backoff
 from wakeful.launch import mcp_client
 from wakeful.service.jobs import event_receiver
 from wakeful.settings import Settings
@@ -312,6 +314,26 @@ async def test_an_event_without_webhook_delivery_is_polled(world: World):
     assert (await world.source()).mode == "poll"
     world.crm.add_event(ticket=1)
     await world.runs(1)
+
+
+async def test_a_replica_that_does_not_have_the_server_yet_leaves_it_to_the_others(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(event_subscriber, "MANY_FAILURES", 1_000_000)
+    monkeypatch.setattr(event_subscriber, "_BACKOFF", Backoff(base_ms=100, max_ms=500))
+    settings = Settings(event_servers={"erp": EventServer("http://127.0.0.1:9/mcp")})
+    async with new_app(settings=settings) as old, served(old) as ask, McpEventServer().serving() as crm:
+        world = World(crm, ask, [old])
+        await world.save()
+
+        async def has_failed() -> bool:
+            return (await world.source("pending")).failures > 0
+
+        await eventually(has_failed)
+        async with new_app(settings=Settings(event_servers={"crm": EventServer(crm.url, KEY)})) as new:
+            world.apps.append(new)
+            await world.source()
+        assert not await world.incidents()
 
 
 @pytest.mark.parametrize("fault", ["cut", "http 503", "wrong challenge", "stream"])
