@@ -438,6 +438,7 @@ async def _query_cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[objec
         "LAST_CHANGE": [],
         "PRUNE_CHANGES": [NOW + 1, BATCH, NOW + 2],
         "RUNS_BY_IDS": [runs.split(",")],
+        "RUN_AGENTS": [runs.split(",")],
         "REPORTED_RUNS": [runs.split(",")],
         "JOB_CREATORS": [jobs.split(",")],
         "EXISTING_JOBS": [jobs.split(",")],

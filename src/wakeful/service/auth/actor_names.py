@@ -3,7 +3,8 @@
 An actor is text such as `key:<id>`, `jwt:<subject>` or `python`; the creator of a job has its role before it.
 A resource that shows one declares a second field, `Form(name_of=…)`, and its JSON has the name (`RowCodec`).
 The names of stored actors, such as keys, are kept in memory: a service reads those that it returns with one
-statement, and only the first time. A key keeps its name when it is revoked.
+statement, and only the first time. A key keeps its name when it is revoked. An agent that acts in a run is
+`run:<id>`; its name is that of the agent, as long as the run is kept.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class ActorNames:
         self._readers: dict[str, NamesReader] = {
             "key": store.key_names,
             "person": store.person_names,
+            "run": store.run_agents,  # an agent that called its tool in a run
         }
         #: actors that this database does not have: they are not looked up again
         self._unknown: BoundedCache[str, bool] = BoundedCache(MB)

@@ -362,6 +362,7 @@ class SqlJobsAndRuns(SqlBase):
     run = reads(run_reads.read_run)
     run_with_attempts = reads(run_reads.run_with_attempts)
     runs_by_ids = reads(run_reads.runs_by_ids)
+    run_agents = reads(run_reads.run_agents)
     reported_runs = reads(run_reads.reported_runs)
     runs = reads(run_reads.runs)
 

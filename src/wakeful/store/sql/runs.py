@@ -54,6 +54,8 @@ RUN_WITH_ATTEMPTS: Final = f"""
 LOCK_RUN: Final = f"{RUN} FOR UPDATE"
 #: the primary key, once for each
 RUNS_BY_IDS: Final = f"{_RUN} FROM runs r WHERE r.id = ANY($1::uuid[])"
+#: the primary key, once for each
+RUN_AGENTS: Final = "SELECT id::text, agent FROM runs WHERE id = ANY($1::uuid[])"
 #: the primary keys of runs and jobs, once for each
 REPORTED_RUNS: Final = f"""{_RUN}, j.policy, j.work
     FROM runs r LEFT JOIN jobs j ON j.id = r.job_id WHERE r.id = ANY($1::uuid[])"""
@@ -257,6 +259,11 @@ async def lock_run(session: SqlSession, run_id: str) -> RunView | None:
 async def runs_by_ids(session: SqlSession, ids: Sequence[str]) -> list[RunView]:
     """Return those of these runs that exist, in any order."""
     return [_run_view(row) for row in await session.rows(RUNS_BY_IDS, list(filter(is_id, ids)))]
+
+
+async def run_agents(session: SqlSession, ids: Sequence[str]) -> dict[str, str]:
+    """Return the agents of these runs by the id of the run."""
+    return dict(map(tuple, await session.rows(RUN_AGENTS, list(filter(is_id, ids)))))
 
 
 async def runs(session: SqlSession, only: RunFilter) -> list[RunView]:

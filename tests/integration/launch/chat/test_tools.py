@@ -31,6 +31,7 @@ async def test_a_tool_call_is_done_with_the_rights_of_the_agent_and_audited(
     assert made.message == "Look at the build again."
     (created,) = [entry for entry in entries if entry.subject == "default/look-again"]
     assert (created.actor, created.action) == (f"run:{done.id}", "job.create")
+    assert (made.created_by, made.created_by_name) == (f"agent:run:{done.id}", "default")
     assistant, result = endpoint.requests[1]["messages"][-2:]
     assert (assistant["role"], result["role"], result["tool_call_id"]) == ("assistant", "tool", "call_0")
     assert result["content"].startswith("Added 'look-again'")
