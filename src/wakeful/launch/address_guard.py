@@ -17,7 +17,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Any, Final
 
 from wakeful.errors import InvalidArgument
-from wakeful.launch.user_code import Threads
+from wakeful.launch.user_code import NoThread, Threads
 from wakeful.values.bounded_cache import MB, bounded_cache, text_size
 
 #: The setting that allows private addresses.
@@ -162,6 +162,8 @@ class GuardedResolver:
             infos = await self._threads.run(look_up, lambda: None)
         except UnicodeError as error:
             raise OSError(f"'{host}' is not a host name: {error}") from error
+        except NoThread as error:
+            raise OSError(error.message) from error
         assert isinstance(infos, list)
         found: list[str] = []
         refused: str | None = None

@@ -36,7 +36,7 @@ class NoAnswer(Exception):
 
 
 class NoThread(ResourceExhausted):
-    """Functions that never returned use all threads: this one was not called."""
+    """Functions that never returned use all threads, or the system has no more: this one was not called."""
 
 
 async def isolate(
@@ -129,7 +129,11 @@ class Threads:
                 self._idle -= 1
                 self._calls.put(call)
             else:
-                Thread(target=self._work, args=(call, loop), name="wakeful-function", daemon=True).start()
+                thread = Thread(target=self._work, args=(call, loop), name="wakeful-function", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # of the limits of the system
+                    raise NoThread(f"{error}; raise the limit of threads of this process") from error
             try:
                 value, error = await call.done
             except asyncio.CancelledError:

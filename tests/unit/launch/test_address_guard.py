@@ -288,6 +288,15 @@ async def test_a_host_that_cannot_be_a_name_is_an_ordinary_failure():
     assert isinstance(raised.value.__cause__, UnicodeError)
 
 
+async def test_a_lookup_for_which_the_system_starts_no_thread_is_an_ordinary_failure():
+    before = threading.stack_size(1 << 46)  # more than a process may have
+    try:
+        with pytest.raises(OSError, match="can't start new thread"):
+            await resolved("1.1.1.1")
+    finally:
+        threading.stack_size(before)
+
+
 def lookup_threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "wakeful-function"}
 

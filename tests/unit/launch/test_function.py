@@ -277,6 +277,17 @@ async def test_a_cancelled_attempt_is_cancelled_inside_the_function(launcher: Fu
 # --- threads ----------------------------------------------------------------------------------------
 
 
+async def test_a_function_has_not_failed_if_the_system_starts_no_thread(launcher: FunctionLauncher):
+    before = threading.stack_size(1 << 46)  # more than a process may have
+    try:
+        outcome = await start(launcher, lambda: None)
+    finally:
+        threading.stack_size(before)
+    assert isinstance(outcome, Failed)
+    assert (outcome.reason, outcome.counted) == ("not_started", False)
+    assert await start(launcher, lambda: None) == Succeeded()
+
+
 async def test_a_function_that_outlives_its_attempt_is_abandoned_and_gives_its_place_back(
     launcher: FunctionLauncher, caplog: pytest.LogCaptureFixture
 ):
