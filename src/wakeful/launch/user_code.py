@@ -132,8 +132,8 @@ class Threads:
                 thread = Thread(target=self._work, args=(call, loop), name="wakeful-function", daemon=True)
                 try:
                     thread.start()
-                except RuntimeError as error:  # of the limits of the system
-                    raise NoThread(f"{error}; raise the limit of threads of this process") from error
+                except RuntimeError as failure:  # of the limits of the system
+                    raise NoThread(f"{failure}; raise the limit of threads of this process") from failure
             try:
                 value, error = await call.done
             except asyncio.CancelledError:
