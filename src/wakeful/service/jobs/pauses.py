@@ -20,6 +20,7 @@ from wakeful.store.job_changes import end_pause, missed_runs
 from wakeful.store.row_mapping import changed_row, job_from_row, view_of_new_run
 from wakeful.store.rows import JobChange, JobRow, RunFilter, RunView
 from wakeful.values.json_value import compact
+from wakeful.values.stored_text import UNSTORABLE, is_storable
 
 #: The longest note of a pause.
 MAX_NOTE: Final = 500
@@ -224,8 +225,10 @@ def read_note(value: object) -> str | None:
     """Return the note of a pause, or None."""
     if value is None:
         return None
-    if not isinstance(value, str) or len(value) > MAX_NOTE or "\x00" in value:
+    if not isinstance(value, str) or len(value) > MAX_NOTE:
         raise InvalidArgument(f"note: write why it is paused, in at most {MAX_NOTE} characters")
+    if not is_storable(value):
+        raise InvalidArgument(f"note: {UNSTORABLE}")
     return value.strip() or None
 
 

@@ -10,7 +10,7 @@ from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import HOME, JOBS, ApiClient
 from tests.support.rpc_client import Refused, calling
 from tests.support.waiting import epoch_ms, eventually
-from wakeful import FailedPrecondition
+from wakeful import FailedPrecondition, InvalidArgument
 from wakeful.engine.in_flight import Lease
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.planner import PlanningBatch
@@ -220,6 +220,9 @@ async def test_a_pause_and_skip_next_through_rpc_and_python(new_app: NewApp, ask
         end = datetime.now(UTC) + timedelta(hours=2)
         job = await app.jobs.pause("digest", note="python", until=end)
         assert (job.pause_note, epoch_ms(job.paused_until)) == ("python", int(end.timestamp() * 1000))
+        for note in ("a\x00b", "\ud83d"):
+            with pytest.raises(InvalidArgument, match="note: it has a character that cannot be stored"):
+                await app.jobs.pause("digest", note=note)
         with pytest.raises(FailedPrecondition):
             await app.jobs.skip_next("digest")
 
