@@ -110,6 +110,21 @@ async def test_each_of_the_claimed_requests_that_come_together_is_performed_once
     assert [type(each) for each in again] == [InProgress] * len(names)
 
 
+async def test_a_change_that_is_written_is_no_error_if_its_warnings_cannot_be_read(
+    app: Wakeful, monkeypatch: pytest.MonkeyPatch
+):
+    async def fail(*args: object) -> None:
+        raise Unavailable("the database is being restarted")
+
+    jobs, job = app.services.jobs, (LOCAL, "default", "default", "a")
+    await jobs.create(*job[:3], {"name": "a", "schedule": SELDOM})
+    for read in ("jobs_before", "followers", "runs"):
+        monkeypatch.setattr(app.store, read, fail)
+    hook = {"kind": "webhook", "url": "http://127.0.0.1:1/"}
+    assert (await jobs.update(*job, {"target": hook, "after": {"job": "b"}})).secret is not None
+    assert await jobs.delete(*job) == ()
+
+
 @each_fault
 async def test_an_interrupted_signal_is_received_once(app: Wakeful, fault: str):
     number = 0

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 from wakeful.document import patch_definition
 from wakeful.engine.calendar_loader import compute_ticks, excludes_something, has_calendar, load
 from wakeful.engine.launcher_registry import LauncherRegistry
-from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
+from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
 from wakeful.job import job as job_rules
 from wakeful.job.job import Definition, JobRecord, StaleJob, inherit
 from wakeful.job.start_rules import find_requirement
@@ -190,8 +190,10 @@ class JobEditor:
         it do not fire any more: the warnings name them.
         """
         deleted = await self._delete(principal, workspace, agent, name, version)
-        followers = await self._store.followers(workspace, agent, deleted, MOST_FOLLOWERS)
-        return tuple(no_upstream(follower, deleted) for follower in followers)
+        with contextlib.suppress(Unavailable):  # it is deleted
+            followers = await self._store.followers(workspace, agent, deleted, MOST_FOLLOWERS)
+            return tuple(no_upstream(follower, deleted) for follower in followers)
+        return ()
 
     @look_again
     async def _delete(
@@ -372,15 +374,16 @@ class JobEditor:
         definition = saved.job.definition
         week = self._warnings.week(row.workspace) if rescheduled else None
         told = waits_for_approval(row) + (self._warnings.of_schedule(row, week) if week is not None else ())
-        told += await self._warnings.of_job(
-            row.workspace,
-            row.agent,
-            row.name,
-            untargeted(definition),
-            find_requirement(definition.work, row.workspace, row.agent),
-        )
         told += self._warnings.of_delivery(saved.job, context.channel) + self._warnings.of_event(row)
-        told += (await missing_upstream(self._store, [row])).get(row.name, ())
+        with contextlib.suppress(Unavailable):  # it is written: a new secret is returned only now
+            told += await self._warnings.of_job(
+                row.workspace,
+                row.agent,
+                row.name,
+                untargeted(definition),
+                find_requirement(definition.work, row.workspace, row.agent),
+            )
+            told += (await missing_upstream(self._store, [row])).get(row.name, ())
         saved = saved._replace(warnings=told)
         return saved._replace(secret=None) if dry_run else saved
 
