@@ -176,7 +176,9 @@ class Connection:
                 self.url + path,
                 params=_pairs(query),
                 headers={"Accept": "text/event-stream"},
-                timeout=aiohttp.ClientTimeout(total=None, connect=_CONNECT_TIMEOUT, sock_read=_READ_TIMEOUT),
+                timeout=aiohttp.ClientTimeout(
+                    total=None, connect=_READ_TIMEOUT, sock_connect=_CONNECT_TIMEOUT, sock_read=_READ_TIMEOUT
+                ),
                 allow_redirects=False,
             ) as response:
                 if response.status != 200:

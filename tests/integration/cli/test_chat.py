@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
@@ -11,11 +12,13 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
 from tests.support import prefork
 from tests.support.command_line import Completed, Machine, serving
+from tests.support.raw_server import RawConnection, raw_server
 from wakeful import Client, FailedPrecondition
 
 _PATIENCE_S = 60.0
@@ -211,6 +214,35 @@ def test_an_error_does_not_end_a_conversation(machine: Machine):
         screen.wait_for("'job:digest' is the session of a job")
         screen.type("/quit\n")
         assert screen.end() == 0
+
+
+async def test_a_server_that_is_away_for_a_moment_ends_no_conversation(tmp_path: Path):
+    run = {"id": "1", "payload": {"session": "main", "messages": ["m"]}, "state": "succeeded"}
+    event = json.dumps({"seq": 7, "type": "run.finished", "run": run})
+    shown = asyncio.Event()
+
+    async def talk(connection: RawConnection) -> None:
+        while True:
+            head, _ = await connection.request()
+            if b"/events" in head:
+                await connection.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+                await shown.wait()
+                await connection.send(f"id: 7\ndata: {event}\n\n".encode())
+                await asyncio.sleep(_PATIENCE_S)
+            status, body = (503, b"{}") if shown.is_set() else (200, b'{"history": []}')
+            shown.set()
+            await connection.send(
+                b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body)
+            )
+
+    async with raw_server(talk) as server:
+        machine = Machine(tmp_path, f"http://127.0.0.1:{server.port}")
+        with chatting(machine, "parrot") as screen:
+            await asyncio.to_thread(screen.wait_for, "responded 503 X; /history shows the history")
+            screen.type("/history\n")
+            await asyncio.to_thread(screen.wait_for, "responded 503 X", times=2)
+            screen.type("/quit\n")
+            assert await asyncio.to_thread(screen.end) == 0, screen.text
 
 
 def test_a_conversation_with_an_unknown_agent_is_an_error(machine: Machine):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
@@ -23,6 +24,8 @@ from wakeful.client.rest import RestClient
 from wakeful.errors import ResourceExhausted, WakefulError
 from wakeful.service.cron_tool.tool import call
 
+_EVENT = b'id: 7\nevent: job.changed\ndata: {"seq": 7}\n\n'
+_STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + _EVENT
 BODIES = {
     "nothing": b"",
     "a page": b"<html>sign in</html>",
@@ -319,3 +322,24 @@ async def test_a_request_waits_for_a_connection_as_long_as_for_a_response(monkey
     async with raw_server(talk) as server, AsyncClient(f"http://127.0.0.1:{server.port}", "wk_x") as client:
         found = await asyncio.gather(client.keys.list(), client.keys.list())
     assert [*found] == [[], []]
+
+
+async def test_a_stream_waits_for_a_connection_while_many_requests_are_open(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("wakeful.client.connection._CONNECT_TIMEOUT", 1.0)
+    monkeypatch.setattr("aiohttp.client.TCPConnector", partial(aiohttp.TCPConnector, limit=1))
+
+    async def talk(connection: RawConnection) -> None:
+        while True:
+            head, _ = await connection.request()
+            if b"/events" in head:
+                await connection.send(_STREAM)
+            else:
+                await asyncio.sleep(1.5)
+                await connection.send(b'HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n{"keys":[]}')
+
+    async with raw_server(talk) as server, RestClient(f"http://127.0.0.1:{server.port}", "wk_x") as client:
+        waiting = asyncio.create_task(client.list_keys())
+        await asyncio.sleep(0)
+        async with contextlib.aclosing(client.events(patience=0)) as events, asyncio.timeout(PATIENCE):
+            assert (await anext(events))["seq"] == 7
+        await waiting

@@ -193,11 +193,12 @@ class _Conversation:
         events = self._s.client.events(
             agent=self._agent, types=_TYPES, patience=math.inf, on_connection=on_connection
         )
-        async for event in events:
-            try:
-                await self._show_event(event)
-            except WakefulError as error:  # the stream goes on when the server is back
-                self._print(Text(f"{error}; /history shows the history", "red"))
+        async with contextlib.aclosing(events):
+            async for event in events:
+                try:
+                    await self._show_event(event)
+                except WakefulError as error:  # the stream goes on when the server is back
+                    self._print(Text(f"{error}; /history shows the history", "red"))
 
     async def _show_event(self, event: EventShape) -> None:
         run = event["run"]

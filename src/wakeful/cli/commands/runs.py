@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Annotated, Final
 
 import typer
@@ -206,15 +206,16 @@ async def _follow(
         agent=agent, job=job, types=_TYPES, patience=math.inf, on_connection=on_connection
     )
     shown, tz = 0, local_zone()
-    async for event in events:
-        if event["type"] == _RESET:
-            s.out.warn("some changes are no longer stored; `wakeful runs` lists all runs")
-        if not _matches(event, states):
-            continue
-        s.out.show_line(event, event_line(event, tz))
-        shown += 1
-        if shown == count or s.out.unread:
-            return
+    async with aclosing(events):
+        async for event in events:
+            if event["type"] == _RESET:
+                s.out.warn("some changes are no longer stored; `wakeful runs` lists all runs")
+            if not _matches(event, states):
+                continue
+            s.out.show_line(event, event_line(event, tz))
+            shown += 1
+            if shown == count or s.out.unread:
+                return
 
 
 def _matches(event: EventShape, states: frozenset[str]) -> bool:
