@@ -28,7 +28,7 @@ from wakeful.api.http.responses import (
     no_content,
 )
 from wakeful.errors import AlreadyExists, InvalidArgument, NotFound
-from wakeful.service.jobs.job_batches import check_owner, read_batch
+from wakeful.service.jobs.job_batches import read_batch
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.job_query import LONGEST
 from wakeful.service.jobs.jobs import JobReading
@@ -86,7 +86,6 @@ async def list_jobs(agent: str, about: WorkspaceDep, wanted: JobListDep) -> Resp
 )
 async def create_job(agent: str, once: Once, document: ServiceDocument) -> Response:
     """A name that is taken is refused. The `secret` of a webhook is returned only once."""
-    check_owner(document, agent)
     create = partial(once.services.jobs.create, *once.caller, agent, document)
     return await once.respond_keyed(create, lambda saved: _saved(once, saved, created=True))
 
@@ -175,7 +174,6 @@ async def upsert_job(
     With `dry_run`, all checks but the quotas are made, and nothing is changed. The response has no content,
     or with `Prefer: return=representation` the job as it would be: its revision is another if it changes.
     """
-    check_owner(document, about.agent)
     name = await _name_of(about)
     if document.get("name", name) not in (name, about.name):
         raise InvalidArgument(
@@ -203,7 +201,6 @@ async def upsert_job(
 )
 async def update_job(about: JobRequestDep, patch: ServiceDocument) -> Response:
     """Change the fields that are given and no others; null resets a field to its default."""
-    check_owner(patch, about.agent)
     saved = await about.perform(partial(about.services.jobs.update, *about.job, patch))
     return _saved(about, saved)
 

@@ -40,7 +40,8 @@ def check_owner(document: object, agent: str) -> None:
     named = document.get("agentId", document.get("agent_id"))
     if named not in (None, agent):
         raise InvalidArgument(
-            f"agentId: the path names '{agent[:64]}' and the document another; a job stays with its agent"
+            f"agentId: the job is one of '{agent[:64]}', and the document names another agent; a job stays "
+            "with its agent"
         )
 
 

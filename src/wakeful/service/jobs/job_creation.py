@@ -90,6 +90,7 @@ class JobCreator(JobEditor):
     ) -> SaveResult:
         """Create a job; AlreadyExists if the name is taken. `dry_run` is as in `upsert`."""
         await self._accounts.authorize(principal, "job.write", workspace, agent)
+        check_owner(document, agent)
         call = await self._origins.call(principal, workspace, agent)
         charge = call.charge if call else None
 
@@ -205,6 +206,7 @@ class JobCreator(JobEditor):
         `dry_run`, all checks but the quotas are made and nothing is changed.
         """
         await self._accounts.authorize(principal, "job.write", workspace, agent)
+        check_owner(document, agent)
         name = document.get("name")
         check_not_internal(principal, str(name))
         row = await find_job(self._store, workspace, agent, name) if isinstance(name, str) else None

@@ -33,6 +33,7 @@ from wakeful.service.auth.agent_policy import (
     is_admin_owned,
 )
 from wakeful.service.auth.masking import unmask
+from wakeful.service.jobs.job_batches import check_owner
 from wakeful.service.jobs.job_factory import SaveResult, check_lane, read_enabled
 from wakeful.service.jobs.job_query import find_job, no_job
 from wakeful.service.jobs.revision_rules import new_revision
@@ -165,6 +166,7 @@ class JobEditor:
         `suggestion` is the suggestion that the patch comes from: it is written in the same transaction.
         """
         row = await self.find_row(principal, "job.write", workspace, agent, name)
+        check_owner(patch, agent)
         call = await self._origins.call(principal, workspace, agent)
         now_ms = self._clock.now_ms()
 

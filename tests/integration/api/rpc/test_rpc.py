@@ -179,6 +179,7 @@ async def test_jobs_are_listed_by_agent_with_pagination(ask: ApiClient):
         ("cron.delete", {"jobId": "nope"}, "not-found", "no job 'nope'"),
         ("cron.delete", {"jobId": "a\u0000b"}, "invalid-argument", "jobId"),
         ("cron.delete", {"jobId": "digest", "agentId": "ada"}, "not-found", "no job 'digest'"),
+        ("cron.update", {"jobId": "digest", "patch": {"agentId": "ada"}}, "invalid-argument", "stays with"),
         ("cron.toggle", {"jobId": "digest"}, "invalid-argument", "enabled: write true or false"),
         ("cron.toggle", {"jobId": "digest", "enabled": "no"}, "invalid-argument", "enabled"),
         ("cron.run", {"jobId": "digest", "mode": "now"}, "invalid-argument", "'force'"),

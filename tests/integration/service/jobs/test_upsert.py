@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import SELDOM, NewApp
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.services import job_service
 from tests.support.waiting import epoch_ms, eventually, in_state, over, runs_of, soon, starting_soon, stored
 from wakeful import (
@@ -468,3 +468,18 @@ async def test_an_edit_whose_transaction_is_repeated_returns_no_secret_that_is_n
         again = await app.jobs.update("digest", target=Webhook("https://example.com/hook"))
         assert saved[0].secret is not None
         assert again.secret is None
+
+
+@on_one_store
+async def test_a_document_that_names_another_agent_is_refused(new_app: NewApp):
+    async with new_app() as app:
+        await app.jobs.upsert("digest", schedule=SELDOM)
+        before = await row_of(app)
+        other: Any = {"schedule": SELDOM, "message": "x", "agent_id": "ada"}
+        for change in (app.jobs.create("new", **other), app.jobs.upsert("digest", **other)):
+            with pytest.raises(InvalidArgument, match="a job stays with its agent"):
+                await change
+        with pytest.raises(InvalidArgument, match="a job stays with its agent"):
+            await app.jobs.update("digest", **other)
+        assert await row_of(app) == before
+        assert [job.name for job in await app.jobs.list(all_agents=True)] == ["digest"]
