@@ -444,11 +444,14 @@ async def test_after_an_error_the_transaction_continues_without_the_call(
                 await caller.run(app, "nowhere")
             with pytest.raises(InvalidArgument, match="overlap_policy: leave it out"):
                 await caller.run(app, "taken", overlap_policy="queue")
+            await caller.create(app, "first", after="second", target=fields["target"])
+            with pytest.raises(InvalidArgument, match="the chain would never end"):
+                await caller.create(app, "second", after="first", target=fields["target"])
             assert (await caller.upsert(app, "taken", **fields)).created is False
             run = await caller.enqueue(app, program.note, 1)
             await caller.commit()
             assert (await app.runs.wait(run.id)).output == "1"
-        assert [job.name for job in await app.jobs.list()] == ["note", "taken"]
+        assert [job.name for job in await app.jobs.list()] == ["first", "note", "taken"]
 
 
 async def test_a_result_is_there_after_the_commit(new_app: NewApp, database: str):

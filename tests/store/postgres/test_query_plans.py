@@ -590,6 +590,7 @@ async def _caller_cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[obje
     new = job("of-a-caller", workspace="ws-5", agent="agent-5")
     given: dict[str, list[object]] = {
         "IDENTITY": ["wakeful"],
+        "BEFORE": [*owner, "job-5"],
         "FIND_JOB": [*owner, "job-5"],
         "FIND_JOB_BY_ID": [*owner, job_id],
         "HOLD_AGENT": [*owner, None, "true", None, None, None],

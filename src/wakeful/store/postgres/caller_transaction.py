@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from wakeful.errors import FailedPrecondition
-from wakeful.job.job import StaleJob
+from wakeful.job.job import StaleJob, check_chain
 from wakeful.run.conversations import job_session
 from wakeful.run.run import NewRun, RunDetails
 from wakeful.store.accounts import AgentChanged
@@ -113,6 +113,14 @@ ADD_JOB: Final = f"""
         DELETE FROM {{schema}}.sessions s USING made
         WHERE s.workspace = $6::text AND s.agent = $7::text AND s.name = $8::text)
     SELECT m.id::text FROM made m CROSS JOIN LATERAL pg_catalog.pg_notify($5::text, 'jobs')"""
+_CHAINED: Final = "j.workspace = $1::text AND j.agent = $2::text AND j.deleted_at IS NULL"
+#: jobs_name, once for each job; UNION ends at a job that was found before
+BEFORE: Final = f"""
+    WITH RECURSIVE found (name, after_job) AS (
+        SELECT j.name, j.after_job FROM {{schema}}.jobs j WHERE {_CHAINED} AND j.name = $3::text
+        UNION
+        SELECT j.name, j.after_job FROM found f JOIN {{schema}}.jobs j ON {_CHAINED} AND j.name = f.after_job)
+    SELECT name, after_job FROM found"""
 _FIND: Final = """
     SELECT row_to_json(f)::text FROM (
         SELECT j.*, encode(j.secret, 'hex') AS secret_hex, encode(j.old_secret, 'hex') AS old_secret_hex,
@@ -265,6 +273,8 @@ class PostgresCallerTransaction:
         )
         if not made:
             raise name_taken(row)
+        if row.after_job is not None:  # the job before it may be of this transaction, too
+            check_chain(row.name, dict(await self._fetch(BEFORE, row.workspace, row.agent, row.name)))
 
     async def _claim_key(self, keyed: Keyed[list[RunView]], views: list[RunView], now_ms: int) -> None:
         """Write the key with its response, or raise AlreadyPerformed with that of an earlier call.
