@@ -45,9 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         arguments = add_default_wait(arguments)
         keep_early_log(arguments)
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # `>&-`, `2>&-`
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # `<&-`, `>&-`, `2>&-`
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # for terminals whose encoding has no '…'
             stream.reconfigure(errors="replace")

@@ -96,3 +96,10 @@ def test_output_that_cannot_be_written_is_an_error_in_one_sentence_and_a_closed_
         closed = ["sh", "-c", f'"$@" {stream}>&-', "sh", *command]
         done = subprocess.run(closed, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_closed_stdin_is_empty() -> None:
+    command = [sys.executable, "-m", "wakeful", "import", "crontab", "-", "--server", "http://127.0.0.1:1"]
+    closed = ["sh", "-c", '"$@" <&-', "sh", *command]
+    done = subprocess.run(closed, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (7, 1), done.stderr
