@@ -275,7 +275,10 @@ def _time_of_day_schedule(rest: str, times: str, bare: bool, phrase: _Phrase) ->
 
 
 def _clocks(times: str, part: str | None, phrase: _Phrase) -> list[_Clock] | None:
-    """Return the times of day of "9am and 5pm"; None if one of them does not exist."""
+    """Return the times of day of "9am and 5pm"; None if one of them does not exist.
+
+    "9 and 10pm" is refused: it may mean 9pm.
+    """
     matches = [_TIME.fullmatch(one) for one in re.split(r" and (?:at )?", times)]
     found = [each for each in matches if each is not None]
     halves = {
@@ -283,13 +286,24 @@ def _clocks(times: str, part: str | None, phrase: _Phrase) -> list[_Clock] | Non
         for each in found
         if each["hour"] and 1 <= int(each["hour"]) <= 12 and not (each["part"] or each["night"] or part)
     }
-    if len(halves) > 1:  # "9 and 10pm" may mean 9pm
+    clocks = [_clock(each, part) for each in found]
+    known = [clock for clock in clocks if clock is not None]
+    if len(halves) > 1 or _goes_back(found, known, part):
         raise InvalidSchedule(
             f"'{phrase.text}' says am or pm of some times only; write it for each, such as '9am and 5pm'"
         )
-    clocks = [_clock(each, part) for each in found]
-    known = [clock for clock in clocks if clock is not None]
     return known if len(known) == len(matches) else None
+
+
+def _goes_back(found: list[re.Match[str]], clocks: list[_Clock], part: str | None) -> bool:
+    """Return whether an hour alone is before a time in words: 5pm may be meant by "noon and 5"."""
+    latest = 0
+    for each, clock in zip(found, clocks, strict=False):
+        if each["name"] or each["part"] or each["night"]:
+            latest = clock.hour
+        elif clock.hour < latest and part is None and each["half"] not in ("am", "pm"):
+            return True
+    return False
 
 
 def _clock(match: re.Match[str], part: str | None) -> _Clock | None:

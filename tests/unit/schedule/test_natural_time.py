@@ -213,7 +213,14 @@ def test_times_at_different_minutes_are_several_jobs():
 
 
 @pytest.mark.parametrize(
-    "text", ["every day at 9 and 10pm", "8am, 9 and 5pm every other day", "at 8 and 9pm"]
+    "text",
+    [
+        "every day at 9 and 10pm",
+        "8am, 9 and 5pm every other day",
+        "at 8 and 9pm",
+        "every day at noon and 5",
+        "weekdays at 9 in the morning, noon and 5",
+    ],
 )
 def test_times_of_which_only_some_say_am_or_pm_are_refused(text: str):
     with pytest.raises(InvalidSchedule, match="write it for each, such as '9am and 5pm'"):
