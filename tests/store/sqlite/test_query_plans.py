@@ -257,7 +257,7 @@ async def test_no_statement_scans_a_table_and_no_call_exceeds_its_step_budget(tm
         "next_due": (lambda: store.next_due_ms(NOW, ["cron", "main"]), STEP),
         "beat": (lambda: store.beat("w1", NOW, [run.id for run in planned_runs]), 4_000),
         "release": (lambda: store.release("w7", NOW), 10_000),
-        "rescue": (lambda: store.rescue(NOW, 0, 10, lambda lost: ended(planned_runs[0]), alone), 60_000),
+        "rescue": (lambda: store.rescue(NOW, 0, 10, lambda lost: ended(planned_runs[0]), alone), 70_000),
         "prune": (lambda: store.prune(NOW, 100), 20_000),
         "job": (lambda: store.job("ws-1", "agent-1", "job-1"), STEP),
         "jobs": (lambda: store.jobs(JobFilter("ws-1", limit=50)), 4_000),
