@@ -47,8 +47,8 @@ _FALSE: Final = frozenset({"0", "false", "no", "off", ""})
 class Settings:
     """Every setting, with its default."""
 
-    #: `sqlite:///path` or `postgresql://…`
-    db: str = "sqlite:///wakeful.db"
+    #: `sqlite:///path` or `postgresql://…`. It may contain a password and is not shown
+    db: str = field(default="sqlite:///wakeful.db", repr=False)
     host: str = "127.0.0.1"
     port: int = 9253
     #: the processes of `serve`, which share its port; `auto` is read as the number of usable cores
@@ -80,7 +80,7 @@ class Settings:
     event_servers: Mapping[str, EventServer] = field(default_factory=dict)
     retention_days: int = 30
     #: encrypts webhook secrets at rest
-    secret_key: str | None = None
+    secret_key: str | None = field(default=None, repr=False)
     allow_private_targets: bool = False
     #: the allowed time zones, comma-separated; empty: all
     tz_allowlist: tuple[str, ...] = ()
@@ -154,8 +154,8 @@ class Settings:
     #: the admin key of the server, instead of a generated one in a file
     admin_key: str | None = field(default=None, repr=False)
     #: accept JWTs signed with this secret, or with a key of the key set at this URL
-    jwt_secret: str | None = None
-    jwks_url: str | None = None
+    jwt_secret: str | None = field(default=None, repr=False)
+    jwks_url: str | None = field(default=None, repr=False)
     jwt_audience: str | None = None
     jwt_issuer: str | None = None
     #: whether people may connect assistants to /mcp with OAuth, unless an issuer is set
@@ -172,11 +172,11 @@ class Settings:
     #: the domains of verified addresses that may sign in, comma-separated; empty: all
     oidc_domains: tuple[str, ...] = ()
     #: the bearer token required for /metrics; None: no token
-    metrics_key: str | None = None
+    metrics_key: str | None = field(default=None, repr=False)
     #: the number of agents that have series of their own in /metrics; the others share one
     metrics_agents: int = 20
     #: a URL that the process requests at intervals while it works, for an external watchdog
-    ping_url: str | None = None
+    ping_url: str | None = field(default=None, repr=False)
     ping_ms: int = 60_000
     #: PEM files for TLS in the server; with a CA, clients must present a certificate of it
     tls_cert: str | None = None

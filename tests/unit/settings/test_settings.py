@@ -53,6 +53,13 @@ def test_a_channel_is_added_by_its_variable(tmp_path: Path):
     assert settings.channels == {"mail": "mailto://a:b@example.com", "team-ops": "json://environment"}
 
 
+def test_no_setting_with_a_credential_is_shown():
+    names = ("DB", "SECRET_KEY", "JWT_SECRET", "JWKS_URL", "METRICS_KEY", "PING_URL", "OIDC_CLIENT_SECRET")
+    settings = read_settings({f"WAKEFUL_{name}": "s3cret" for name in (*names, "CELERY_BROKER")})
+    assert settings.secret_key == settings.db == "s3cret"
+    assert "s3cret" not in repr(settings)
+
+
 def test_the_url_of_a_channel_is_not_shown(tmp_path: Path):
     file = tmp_path / "wakeful.toml"
     assert "s3cret" not in repr(read_settings({"WAKEFUL_CHANNEL_OPS": "json://s3cret"}))
