@@ -283,6 +283,8 @@ class Wakeful(AppFunctions):
         Cancelled work is due again at once, on another replica or at the next start. In an async function
         write `await app.stop()`; in a sync function it returns when all is stopped.
         """
+        if self.home.is_of_parent:  # a fork stops nothing, and has no such loop
+            return Done()
         here, home = running_loop(), self.home.owner
         if home is not None and home is here:  # also that of `with app:`, which must not wait for itself
             return self._stop(grace)

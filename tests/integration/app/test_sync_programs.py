@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -266,6 +269,28 @@ def test_threads_may_start_and_stop_it_at_the_same_time(new_app: NewApp):
     assert not problems
     app.stop()
     assert not app.alive
+
+
+@on_one_store
+async def test_a_fork_stops_nothing(new_app: NewApp):
+    async with new_app() as app:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of threads and forks
+            child = os.fork()
+        if not child:
+            try:
+                app.stop()
+                os._exit(7)
+            finally:
+                os._exit(1)
+        try:
+            status = await eventually(lambda: os.waitpid(child, os.WNOHANG)[1])
+        except AssertionError:
+            os.kill(child, signal.SIGKILL)
+            raise
+        assert os.waitstatus_to_exitcode(status) == 7
+        assert app.alive
+        assert await app.jobs.list() == []
 
 
 async def _run_briefly(app: Wakeful, seconds: float = 0.1) -> None:
