@@ -17,7 +17,7 @@ from wakeful.cron.expression import Expression, parse
 from wakeful.cron.pieces import CENTURY, NOWHERE, SLACK, DstGap, DstOverlap, Pieces
 from wakeful.cron.walltimes import DAY, EPOCH_DAY, WallTimes
 from wakeful.cron.zone import Zone, zone
-from wakeful.errors import InvalidArgument
+from wakeful.errors import InvalidArgument, InvalidSchedule
 from wakeful.values.bounded_cache import MB, bounded_cache, text_size
 
 #: How many ticks an expression caches; a catch-up pass visits at most a hundred.
@@ -56,6 +56,9 @@ class Cron:
             raise InvalidArgument(f"dst_gap is 'run_after' or 'skip', not {dst_gap!r}")
         if dst_overlap not in get_args(DstOverlap):
             raise InvalidArgument(f"dst_overlap is 'first', 'second' or 'both', not {dst_overlap!r}")
+        for name, value, example in (("expression", expr, "0 9 * * 1-5"), ("time zone", tz, "Europe/Berlin")):
+            if not isinstance(value, str):
+                raise InvalidSchedule(f"the {name} is text such as '{example}', not {value!r:.100}")
         self.expression: Expression = parse(expr)
         self.zone: Zone = zone(tz)
         self.dst_gap: DstGap = dst_gap

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -228,6 +228,20 @@ def test_an_unknown_dst_choice_is_refused_with_the_known_ones() -> None:
         Cron("0 9 * * *", dst_overlap=cast(Overlap, "third"))
     assert "third" in str(caught.value)
     assert "both" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("expr", "tz", "says"),
+    [
+        (None, "UTC", "the expression is text such as '0 9 * * 1-5', not None"),
+        (["0", "9"], "UTC", "not ['0', '9']"),
+        ("0 9 * * *", None, "the time zone is text such as 'Europe/Berlin', not None"),
+        ("0 9 * * *", 2, "not 2"),
+    ],
+)
+def test_an_expression_or_a_zone_that_is_not_text_is_refused(expr: Any, tz: Any, says: str) -> None:
+    with pytest.raises(InvalidSchedule, match=re.escape(says)):
+        Cron(expr, tz)
 
 
 def test_a_naive_datetime_is_refused_by_every_method() -> None:
