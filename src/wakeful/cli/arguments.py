@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, ParamSpec, TypeVar
 
 import typer
 
@@ -16,6 +18,9 @@ from wakeful.client.rest import RestClient
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.values.clock import SystemClock
 from wakeful.values.json_value import Json
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 #: Completion gives up after this many seconds.
 _TIMEOUT_S = 0.8
@@ -117,7 +122,20 @@ async def json_argument(option: str, text: str | None) -> Json:
 
 async def read_text(name: str) -> str:
     """Return the text of a file; `-` is stdin. Raise InvalidArgument if it cannot be read."""
-    return await asyncio.to_thread(read_file, name)
+    return await (read_stdin(read_file, name) if name == "-" else asyncio.to_thread(read_file, name))
+
+
+async def read_stdin(read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Read stdin in a thread. Ctrl-C ends the process at once: else it would wait for that thread."""
+    handler = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        return await asyncio.to_thread(read, *args, **kwargs)
+    finally:
+        if is_main:
+            signal.signal(signal.SIGINT, handler)
 
 
 def read_file(name: str) -> str:

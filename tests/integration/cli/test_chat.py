@@ -8,8 +8,11 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -181,6 +184,27 @@ def test_each_line_of_a_pipe_is_a_message(machine: Machine):
     ]  # fmt: skip
     lines = machine.wakeful("chat", "parrot", "--session", "piped", "--json", stdin="four\nfive\n").out
     assert [json.loads(line)["output"] for line in lines.splitlines()] == ["you said: four", "you said: five"]
+
+
+def test_an_interrupt_ends_a_chat_that_waits_for_the_next_line(machine: Machine):
+    with subprocess.Popen(
+        [sys.executable, "-m", "wakeful", "chat", "parrot", "--session", "interrupted"],
+        env=machine.environment,
+        cwd=machine.home,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(b"hello\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == b"you said: hello\n"
+            time.sleep(0.5)  # it reads on
+            process.send_signal(signal.SIGINT)
+            assert process.wait(_PATIENCE_S) == -signal.SIGINT
+        finally:
+            process.kill()
 
 
 def test_a_conversation_on_a_terminal(machine: Machine):

@@ -20,7 +20,7 @@ import typer
 from rich.text import Text
 
 from wakeful.cli import exit_codes
-from wakeful.cli.arguments import AgentName, now_ms
+from wakeful.cli.arguments import AgentName, now_ms, read_stdin
 from wakeful.cli.commands.messages import STATES, history_entry, wait_for_turn
 from wakeful.cli.commands.run import SLOW_S, follow, run_exit_code
 from wakeful.cli.output import escape
@@ -109,7 +109,7 @@ async def _say(s: CliSession, agent: str, session: str, message: str) -> int:
 async def _say_lines(s: CliSession, agent: str, session: str) -> int:
     """Send each line of stdin as a message. The exit code is that of the last turn that did not succeed."""
     code = exit_codes.OK
-    while line := await asyncio.to_thread(sys.stdin.readline):
+    while line := await read_stdin(sys.stdin.readline):
         if line.strip() in _QUIT:
             break
         if line.strip():

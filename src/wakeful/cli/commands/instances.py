@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shlex
 import sys
@@ -14,7 +13,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from wakeful.cli.arguments import AgentName, Cursor, Limit, json_argument, now_ms
+from wakeful.cli.arguments import AgentName, Cursor, Limit, json_argument, now_ms, read_stdin
 from wakeful.cli.exit_codes import exit_code
 from wakeful.cli.help import DefaultCommandGroup
 from wakeful.cli.output import first_line, page, print_error
@@ -119,7 +118,7 @@ def register(app: typer.Typer) -> None:
             raise InvalidArgument('--state: give an object, such as \'{"region": "eu"}\'')
         agent = s.named_agent(name)
         if source is not None:
-            await _start_many(s, agent, await asyncio.to_thread(_read_ids, source), value, replace)
+            await _start_many(s, agent, await read_stdin(_read_ids, source), value, replace)
             return
         call = s.client.start_instance(agent, id_, state=value, replace=replace or None)
         _show(s, await s.out.wait_for(call))
