@@ -144,16 +144,20 @@ class Subscriptions:
             job = subscription_job(context, identity, event, arguments, now_ms, principal, first)
             return job, first, truncated
 
+        known: _Stored | None = None
+
         async def write(context: JobContext) -> Grant:
+            nonlocal known
             job, first, truncated = prepare(context)  # the agent may have changed meanwhile
             now_ms, backlog = job.created_ms, None
             old = await self._store.subscription(identity)
             if event.name != TICK and request.cursor is not None and (old is None or not old.is_active):
                 limits = _MOST_REPLAYED, _REPLAYED_PAGES
-                backlog = await self._read_stored(workspace, event, filters, request, *limits)
+                backlog = await self._read_stored(workspace, event, filters, request, *limits, known)
                 if backlog.more:  # what is left is not sent
                     last = await self._store.last_change()
                     backlog = backlog._replace(position=last, truncated=True)
+                known = backlog  # a repetition goes on there: events go on, and reading takes a while
             row = SubscriptionRow(
                 identity, workspace, agent, principal.actor, event.name, compact(filters, sort=True), url,
                 job.id, backlog.position if backlog else 0, now_ms, now_ms,
@@ -195,8 +199,12 @@ class Subscriptions:
         request: SubscriptionRequest,
         most: int,
         pages: int,
+        known: _Stored | None = None,
     ) -> _Stored:
-        """Return up to `most` stored events after the cursor of a request, which is a position."""
+        """Return up to `most` stored events after the cursor of a request, which is a position.
+
+        `known` are the first of them.
+        """
         after = last = await self._store.last_change()
         if request.cursor is not None:
             after = read_cursor(request.cursor)
@@ -204,6 +212,8 @@ class Subscriptions:
             return _Stored((), last, True)
         oldest_ms, truncated = self._oldest_ms(request), False
         found: list[Fact] = []
+        if known is not None:
+            found, after, truncated = [*known.facts], known.position, known.truncated
         while after < last and pages and len(found) < most:
             rows = await self._store.changes(after, _ROWS, finished_only=True)
             if not rows:

@@ -19,6 +19,7 @@ from wakeful.launch.secrets import format_secret, is_signed
 from wakeful.service.agents import subscriptions
 from wakeful.service.agents.subscriptions import SubscriptionRequest
 from wakeful.service.auth.access import LOCAL, Principal
+from wakeful.store.changelog import ChangeRow
 from wakeful.values.clock import SystemClock
 
 pytest.importorskip("mcp")
@@ -396,6 +397,37 @@ async def test_a_subscription_that_lapsed_gets_what_happened_since_its_cursor(
     assert (await subscriber.result("events/subscribe", **request, cursor=cursor))["truncated"] is True
     await eventually(lambda: len(subscriber.events) == 6)
     assert [event["data"]["job"] for event in subscriber.events][4:] == ["two", "three"]
+
+
+async def test_a_subscription_that_lapsed_is_made_although_events_go_on_while_the_old_ones_are_read(
+    subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, delivery = subscriber.client.app, subscriber.tick()["delivery"]
+    request: dict[str, Any] = {"name": "job.changed", "arguments": {}, "delivery": delivery}
+    cursor = (await subscriber.result("events/subscribe", **request))["cursor"]
+    await subscriber.result("events/unsubscribe", **request)
+    names = ["job-0"]
+    await app.jobs.create(names[0], schedule=SELDOM)
+    read = app.store.changes
+
+    async def go_on(after: int, limit: int = 20, *, finished_only: bool = False) -> list[ChangeRow]:
+        rows = await read(after, limit, finished_only=finished_only)
+        if after == int(cursor) and limit > 1:
+            names.append(f"job-{len(names)}")
+            await app.jobs.create(names[-1], schedule=SELDOM)
+            last = await app.store.last_change()
+
+            async def is_fed() -> bool:
+                position = await app.store.event_position()
+                return position is not None and position.change >= last
+
+            await eventually(is_fed)
+        return rows
+
+    monkeypatch.setattr(app.store, "changes", go_on)
+    assert (await subscriber.result("events/subscribe", **request, cursor=cursor))["truncated"] is False
+    await eventually(lambda: len(subscriber.events) >= len(names))
+    assert [event["data"]["job"] for event in subscriber.events] == names == ["job-0", "job-1"]
 
 
 async def test_ticks_are_polled_and_replayed_with_their_numbers(subscriber: Subscriber) -> None:
