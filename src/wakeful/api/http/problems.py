@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -23,7 +23,7 @@ from wakeful.errors import FailedPrecondition, InvalidArgument, ItemError, Resou
 from wakeful.job.policy import DAY_MS
 from wakeful.logs.redaction import redact
 from wakeful.service.idempotency import InvalidKey
-from wakeful.values.json_value import Json, compact
+from wakeful.values.json_value import Json, compact, quote
 
 PROBLEM_JSON: Final = "application/problem+json"
 #: The largest body, in bytes; and that of a request with many jobs.
@@ -163,7 +163,7 @@ async def _wakeful_error(request: Request, error: Exception) -> Response:
 
 async def _validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    lines = [f"{_parameter_name(each['loc'])}: {each['msg']}" for each in error.errors()]
+    lines = [f"{_parameter_name(each['loc'])}: {_parameter_error(each)}" for each in error.errors()]
     return problem(422, "\n".join(lines), "invalid-argument", path=request.url.path)
 
 
@@ -190,6 +190,26 @@ def _allowed(request: Request) -> str:
     if "GET" in found:
         found.insert(found.index("GET") + 1, "HEAD")
     return ", ".join(found)
+
+
+def _parameter_error(error: Mapping[str, Any]) -> str:
+    """Return what is wrong with a parameter, in the words of the services."""
+    limits, given = error.get("ctx", {}), error["input"]
+    value = quote(given)
+    match error["type"]:
+        case "int_type" | "int_parsing" | "int_parsing_size" | "int_from_float":
+            return f"{value} is not a whole number"
+        case "greater_than_equal":
+            return f"{value} is too small; the minimum is {limits['ge']}"
+        case "less_than_equal":
+            return f"{value} is too large; the maximum is {limits['le']}"
+        case "bool_type" | "bool_parsing":
+            return f"{value} is neither true nor false"
+        case "enum" | "literal_error":
+            return f"{value} is not known; write {limits['expected']}"
+        case "string_too_long":
+            return f"it has {len(given)} characters; at most {limits['max_length']}"
+    return str(error["msg"])
 
 
 def _parameter_name(loc: Sequence[int | str]) -> str:

@@ -75,6 +75,26 @@ async def test_unknown_resources_and_invalid_parameters(
     assert len(reply.body["detail"]) > 10
 
 
+@pytest.mark.parametrize(
+    ("path", "detail"),
+    [
+        ("/runs?limit=0", "limit: '0' is too small; the minimum is 1"),
+        ("/jobs?limit=501", "limit: '501' is too large; the maximum is 500"),
+        ("/jobs?limit=many", "limit: 'many' is not a whole number"),
+        ("/jobs?limit=1.5", "limit: '1.5' is not a whole number"),
+        (f"/jobs?limit={'9' * 5000}", f"limit: '{'9' * 64}' is not a whole number"),
+        ("/runs?dead=perhaps", "dead: 'perhaps' is neither true nor false"),
+        ("/instances?status=asleep", "status: 'asleep' is not known; write 'active', 'paused'"),
+        ("/runs?trigger=magic", "trigger: 'magic' is not known; write 'schedule', 'user'"),
+        (f"/audit?action={'x' * 65}", "action: it has 65 characters; at most 64"),
+    ],
+)
+async def test_an_invalid_parameter_is_told_in_a_sentence(ask: ApiClient, path: str, detail: str):
+    reply = await ask("GET", path)
+    assert (reply.status, reply.code) == (422, "invalid-argument")
+    assert reply.body["detail"].startswith(detail)
+
+
 async def test_an_unsupported_method_is_answered_with_an_allow_header(ask: ApiClient):
     reply = await ask("DELETE", "/jobs")
     assert reply.headers["allow"] == "GET, HEAD"
