@@ -52,6 +52,10 @@ IfWorkspaceMatches = Annotated[
         description="Only if the workspace has not changed since this ETag; `*`: only if it exists.",
     ),
 ]
+CreateWorkspaceOnly = Annotated[
+    str | None,
+    Header(alias="if-none-match", description="`*`: only create; refuse to change an existing workspace."),
+]
 IfAgentMatches = Annotated[
     str | None,
     Header(alias="if-match", description='Only if the agent is still at this version, its ETag: `"3"`.'),
@@ -99,10 +103,13 @@ async def get_workspace(about: WorkspaceDep) -> Response:
     tag="workspaces",
 )
 async def put_workspace(
-    about: WorkspaceDep, document: ServiceDocument, if_match: IfWorkspaceMatches = None
+    about: WorkspaceDep,
+    document: ServiceDocument,
+    if_match: IfWorkspaceMatches = None,
+    if_none_match: CreateWorkspaceOnly = None,
 ) -> Response:
     """Requires a key for all workspaces, such as the first key of the installation."""
-    version = await _expected_workspace(about, if_match)
+    version = await _expected_workspace(about, if_match, if_none_match)
     try:
         row, created = await about.services.agents.workspaces.put(*about.caller, document, version)
     except StaleWorkspace as error:
@@ -218,8 +225,19 @@ async def delete_agent(agent: str, about: WorkspaceDep) -> Response:
     return no_content()
 
 
-async def _expected_workspace(about: WorkspaceRequest, if_match: str | None) -> int | None:
-    """Return the version that the workspace must still have; None is any. Raise Stale if it has another."""
+def _only_create(if_none_match: str) -> int:
+    """Return the version of what does not exist."""
+    if if_none_match.strip() != "*":
+        raise Malformed("If-None-Match: write '*' to create only")
+    return 0
+
+
+async def _expected_workspace(
+    about: WorkspaceRequest, if_match: str | None, if_none_match: str | None
+) -> int | None:
+    """Return the version that the workspace must still have: None is any, 0 none."""
+    if if_none_match is not None:
+        return _only_create(if_none_match)
     if if_match is None:
         return None
     try:
@@ -236,9 +254,7 @@ async def _expected(
 ) -> int | None:
     """Return the version that the agent must still have: None is any, 0 none."""
     if if_none_match is not None:
-        if if_none_match.strip() != "*":
-            raise Malformed("If-None-Match: write '*' to create an agent only")
-        return 0
+        return _only_create(if_none_match)
     if if_match is None:
         return None
     try:

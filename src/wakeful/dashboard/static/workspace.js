@@ -15,10 +15,9 @@ export default function workspace(form) {
       if ("create" in form.dataset) {
         const name = form.elements.name.value.trim();
         if (!name) throw new Error("Write a name, such as acme.");
-        const path = form.dataset.create + encodeURIComponent(name);
-        const exists = await request("GET", path).then(() => true, (error) => error.status !== 404);
-        if (exists) throw new Error(`There is a workspace '${name}' already.`);
-        await request("PUT", path, {});
+        await request("PUT", form.dataset.create + encodeURIComponent(name), {}, { headers: { "if-none-match": "*" } }).catch((error) => {
+          throw error.status === 412 ? new Error(`There is a workspace '${name}' already.`) : error;
+        });
         toastLater(`The workspace '${name}' is created`);
         location.assign(`${root}/workspaces/${encodeURIComponent(name)}/workspace`);
         return;

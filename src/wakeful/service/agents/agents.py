@@ -513,7 +513,7 @@ class WorkspaceService:
     ) -> tuple[WorkspaceRow, bool]:
         """Create the workspace or change it to match the document; return whether it is new.
 
-        `version` is the `updated_ms` that it must still have (`StaleWorkspace` otherwise).
+        `version` is the `updated_ms` that it must still have (`StaleWorkspace` otherwise); 0: it is new.
         """
         permit(principal, "operate", name)
         check_slug(name, "workspace")
@@ -544,7 +544,7 @@ class WorkspaceService:
         internal = self._alert_jobs.rules(name, None, alerts)
 
         def check(current: WorkspaceRow | None) -> None:
-            if version is not None and (current is None or current.updated_ms != version):
+            if version is not None and version != (current.updated_ms if current else 0):
                 raise stale_workspace(name, current)
 
         entry = principal.entry(name, "workspace.put", name)

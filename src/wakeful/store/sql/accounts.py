@@ -25,12 +25,15 @@ LOCK_WORKSPACE: Final = f"{WORKSPACE} FOR NO KEY UPDATE"
 WORKSPACES: Final = f"{_WORKSPACE} ORDER BY name"
 #: the primary key: a range of it, in its order
 WORKSPACES_NAMED: Final = f"{_WORKSPACE} WHERE name >= $1 AND name < $2 ORDER BY name LIMIT $3"
-#: the primary key
-PUT_WORKSPACE: Final = f"""
+#: the primary key; writes nothing if another transaction has added the workspace meanwhile
+ADD_WORKSPACE: Final = f"""
     {insert("workspaces", WorkspaceRow._fields)}
-    ON CONFLICT (name) DO UPDATE SET tz = EXCLUDED.tz, description = EXCLUDED.description,
-        updated_at = EXCLUDED.updated_at, budget = EXCLUDED.budget, alerts = EXCLUDED.alerts,
-        lane_weight = EXCLUDED.lane_weight"""
+    ON CONFLICT DO NOTHING"""
+#: the primary key
+CHANGE_WORKSPACE: Final = """
+    UPDATE workspaces SET tz = $2, description = $3, updated_at = $4, budget = $5, alerts = $6,
+        lane_weight = $7
+    WHERE name = $1"""
 
 AGENT_COLUMNS: Final = (
     "workspace, name, target, tz, active, channel, send_to, description, version, created_at, updated_at, "
@@ -149,9 +152,20 @@ async def workspaces_named(session: SqlSession, prefix: str, limit: int) -> list
     return [WorkspaceRow(*row) for row in await session.rows(WORKSPACES_NAMED, prefix, f"{prefix}~", limit)]
 
 
-async def put_workspace(session: SqlSession, row: WorkspaceRow) -> None:
-    """Add the workspace, or replace it."""
-    await session.execute(PUT_WORKSPACE, *row)
+async def put_workspace(
+    session: SqlSession, row: WorkspaceRow, check: Callable[[WorkspaceRow | None], None]
+) -> WorkspaceRow:
+    """Add the workspace, or replace it, unless `check` of the present one raises; return it."""
+    while True:
+        old = await lock_workspace(session, row.name)
+        check(old)
+        if old is None:
+            if await session.execute(ADD_WORKSPACE, *row):
+                return row
+            continue
+        new = row._replace(created_ms=old.created_ms, updated_ms=max(row.updated_ms, old.updated_ms + 1))
+        await session.execute(CHANGE_WORKSPACE, *new[:3], *new[4:])
+        return new
 
 
 async def agent(session: SqlSession, workspace: str, name: str) -> AgentRow | None:

@@ -138,11 +138,7 @@ class SqlAdmin(SqlBase):
 
         async def put(db: Any, events: TransactionEvents) -> tuple[WorkspaceRow, Sequence[AuditEntry]]:
             session = self._driver.session(db)
-            old = await accounts.lock_workspace(session, row.name)
-            if check is not None:
-                check(old)
-            saved = row if old is None else row._replace(updated_ms=max(row.updated_ms, old.updated_ms + 1))
-            await accounts.put_workspace(session, saved)
+            saved = await accounts.put_workspace(session, row, check or (lambda _: None))
             made = await self._write_internal(db, events, row.name, WORKSPACE_AGENT, internal)
             await check_budgets(session, events, self.clock.now_ms(), [BudgetOwner(row.name)])
             return saved, made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 from tests.integration.conftest import SELDOM, on_one_store
@@ -46,6 +47,18 @@ async def test_a_new_workspace_has_its_own_jobs(ask: ApiClient):
     for name, document in (("Acme", {}), *(("b", document) for document in refused)):
         reply = await ask("PUT", f"/api/workspaces/{name}", document)
         assert (reply.status, reply.code) == (422, "invalid-argument"), name
+
+
+async def test_of_two_creations_of_a_workspace_at_once_one_is_refused(ask: ApiClient):
+    path, only_create = "/api/workspaces/acme", {"If-None-Match": "*"}
+    replies = await asyncio.gather(
+        *(ask("PUT", path, {"description": text}, headers=only_create) for text in ("a", "b"))
+    )
+    assert sorted(reply.status for reply in replies) == [201, 412]
+    (made,) = (reply.body for reply in replies if reply.status == 201)
+    assert (await ask("PUT", path, {}, headers=only_create)).status == 412
+    assert (await ask("PUT", path, {}, headers={"If-None-Match": '"1"'})).status == 400
+    assert (await ask("GET", path)).body["description"] == made["description"]
 
 
 async def test_a_workspace_is_put_only_if_its_condition_holds(ask: ApiClient):
