@@ -173,3 +173,42 @@ async def test_a_conversation_is_opened_and_deleted(tab: Tab, talker: Talker, as
     await page.locator("dialog[open] button[value=ok]").click()
     await page.wait_for_url("**/agents/writer")
     assert (await ask("GET", "/agents/writer/sessions/telegram:7")).status == 404
+
+
+async def test_a_message_is_sent_once_though_its_response_was_lost(
+    tab: Tab, talker: Talker, ask: ApiClient
+) -> None:
+    tab.expected += ["net::ERR_FAILED"]
+    talker.may_answer.set()
+
+    async def lose(route: Any) -> None:
+        await route.fetch()
+        await route.abort()
+
+    await tab.open("agents", "writer", "sessions", "main")
+    await tab.page.route("**/agents/writer/messages", lose, times=1)
+    field = tab.page.get_by_label("Message", exact=True)
+    await field.fill("buy one")
+    await field.press("Enter")
+    await tab.page.locator(".toast.error", has_text="cannot be reached").wait_for()
+    assert await field.input_value() == "buy one"
+    async with tab.page.expect_response("**/agents/writer/messages") as again:
+        await field.press("Enter")
+    assert (await (await again.value).all_headers())["idempotency-replayed"] == "true"
+    await tab.page.locator(".bubble.assistant", has_text="You said: buy one").wait_for()
+    assert talker.said == ["buy one"]
+
+
+async def test_a_table_in_an_answer_breaks_no_word(new_tab: NewTab, talker: Talker, ask: ApiClient) -> None:
+    talker.may_answer.set()
+    talker.answer = (
+        "| region | revenue | remark |\n|---|---:|---|\n| Europe | $48,120.50 | a long remark about it |"
+    )
+    tab = await new_tab(phone=True)
+    await ask("POST", "/agents/writer/messages", {"message": "the figures", "session": "main"})
+    await tab.open("agents", "writer", "sessions", "main")
+    cell = tab.page.locator(".bubble td", has_text="$48,120.50")
+    await cell.wait_for()
+    lines = "const range = document.createRange(); range.selectNodeContents(cell);"
+    assert await cell.evaluate(f"(cell) => {{ {lines} return range.getClientRects().length; }}") == 1
+    assert await tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -231,3 +231,44 @@ async def test_pages_fit_a_phone_in_both_themes_with_hostile_texts(new_tab: NewT
         for details in await tab.page.locator("main details").all():
             await details.evaluate("(element) => { element.open = true; }")
         await tab.audit()
+
+
+async def test_a_click_after_a_lost_response_does_not_do_it_again(tab: Tab, ask: ApiClient) -> None:
+    tab.expected += ["net::ERR_FAILED"]
+    job = await given(ask, "digest", {"kind": "function", "name": "nothing"})
+    await tab.open("agents", "default", "jobs", "digest")
+    keys = []
+
+    async def lose(route: Route) -> None:
+        keys.append(route.request.headers["idempotency-key"])
+        assert (await route.fetch()).status == 201
+        await route.abort()
+
+    await tab.page.route("**/run", lose, times=1)
+    await click(tab, "Run now")
+    await tab.page.locator(".toast.error", has_text="cannot be reached").wait_for()
+    await click(tab, "Run now")
+    await tab.page.wait_for_url("**/runs/*")
+    (run,) = (await ask("GET", f"{JOBS}/digest/runs")).body["runs"]
+    assert tab.page.url.endswith(run["id"])
+    await tab.open("agents", "default", "jobs", "digest")
+    await click(tab, "Run now")  # what was answered is done again
+    await tab.page.wait_for_url(lambda url: "/runs/" in url and not url.endswith(run["id"]))
+    assert len((await ask("GET", f"{JOBS}/{job['id']}/runs")).body["runs"]) == 2
+
+
+async def test_a_job_that_changed_since_it_was_shown_is_not_resumed(tab: Tab, ask: ApiClient) -> None:
+    tab.expected += ["status of 412", "net::ERR_FAILED"]
+    await given(ask, "digest", {"kind": "pull"})
+    await ask("POST", f"{JOBS}/digest/pause", {})
+    await tab.page.route("**/events?*", lambda route: route.abort())  # the page does not follow
+    await tab.open("agents", "default", "jobs", "digest")
+    await ask("PATCH", f"{JOBS}/digest", {"message": "another"})
+    await click(tab, "Resume")
+    await tab.page.locator(".toast.error", has_text="has changed").wait_for()
+    assert (await ask("GET", f"{JOBS}/digest")).body["enabled"] is False
+    await tab.page.reload()
+    await tab.loaded()
+    await click(tab, "Resume")
+    await see(tab, "Active")
+    assert (await ask("GET", f"{JOBS}/digest")).body["enabled"] is True

@@ -67,15 +67,14 @@ const FORMS = {
   },
 
   async signal(form, data) {
-    const event = {
-      specversion: "1.0",
-      id: crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`,
-      source: "/dashboard",
-      type: String(data.get("type")).trim(),
-    };
+    // Sent again after its response was lost, it is the same signal.
+    const asked = JSON.stringify([...data]);
+    if (form.dataset.asked !== asked) Object.assign(form.dataset, { asked, event: crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}` });
+    const event = { specversion: "1.0", id: form.dataset.event, source: "/dashboard", type: String(data.get("type")).trim() };
     const raw = write([...texts(event), ["data", json(data, "data") ?? "null"]]);
     const instance = encodeURIComponent(String(data.get("instance")));
     const run = await request("POST", `${form.dataset.api}?instance=${instance}`, undefined, { raw });
+    delete form.dataset.asked;
     return finish("result:runs", run);
   },
 

@@ -11,6 +11,19 @@ export class ApiError extends Error {
   }
 }
 
+// A POST whose response is lost may have been performed. The same one again, soon, has the same key, and is not
+// performed twice.
+const SAME_MS = 5 * 60_000;
+const unanswered = new Map(); // address and body: the key
+
+function keyOf(asked) {
+  if (!unanswered.has(asked)) {
+    unanswered.set(asked, [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join(""));
+    setTimeout(() => unanswered.delete(asked), SAME_MS);
+  }
+  return unanswered.get(asked);
+}
+
 async function send(method, url, body, { headers = {}, signal, raw } = {}) {
   const options = { method, headers: { accept: "application/json", ...headers }, credentials: "same-origin", signal };
   if (method !== "GET") options.headers["x-wakeful-csrf"] = meta("csrf");
@@ -28,7 +41,9 @@ async function send(method, url, body, { headers = {}, signal, raw } = {}) {
 
 // Send a request; return the JSON of the response, or throw ApiError. `raw` is a body that is JSON text already.
 // If the session has ended, the page asks for sign-in, and the request is sent again: it was refused before.
-export async function request(method, url, body, options) {
+export async function request(method, url, body, options = {}) {
+  const asked = method === "POST" && !options.signal ? `${url} ${options.raw ?? JSON.stringify(body)}` : null;
+  if (asked) options = { ...options, headers: { ...options.headers, "idempotency-key": keyOf(asked) } };
   let response = await send(method, url, body, options);
   if (response.status === 401 || (response.status === 403 && method !== "GET")) {
     const { renewToken, signInAgain } = await import("./sign_in_again.js");
@@ -43,6 +58,7 @@ export async function request(method, url, body, options) {
       value = { detail: text.slice(0, 200) };
     }
   }
+  if (response.status < 500) unanswered.delete(asked);
   if (!response.ok) throw new ApiError(response.status, value ?? {});
   const result = value ?? {};
   Object.defineProperty(result, "etag", { value: response.headers.get("etag"), enumerable: false });
