@@ -135,3 +135,19 @@ async def test_a_page_of_something_that_another_deletes_says_so(tab: Tab, ask: A
     await ask("DELETE", job)
     await tab.page.locator(".toast.error", has_text="deleted meanwhile").wait_for()
     assert await tab.page.get_by_role("heading", name="digest", exact=True).count() == 1
+
+
+async def test_a_page_goes_on_after_a_404_that_was_that_of_a_proxy(tab: Tab, ask: ApiClient) -> None:
+    tab.expected += ["status of 404"]
+    job = "/agents/writer/jobs/digest"
+    await ask("PUT", job, _job("digest"))
+    await tab.open("agents", "writer", "jobs", "digest")
+    await shown(tab, "[data-live-state]", "Live")
+    not_found = {"status": 404, "content_type": "text/html", "body": "<h1>404"}
+    await tab.page.route("**/jobs/digest", lambda route: route.fulfill(**not_found), times=1)
+    await ask("POST", f"{job}/pause", {})
+    gone = tab.page.locator(".toast.error", has_text="deleted meanwhile")
+    await gone.wait_for()
+    await ask("PATCH", job, {"description": "Changed since."})
+    await tab.page.get_by_text("Changed since.").wait_for()
+    await gone.wait_for(state="detached")

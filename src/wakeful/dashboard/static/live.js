@@ -29,7 +29,7 @@ const shown = new WeakMap(); // a region: the number of the request whose respon
 const addresses = new WeakMap(); // a region: the address that it shows, if that is not the one that was opened
 const opened = location.pathname + location.search;
 let requests = 0;
-let isGone = false;
+let gone = null; // the message that what the page is about was deleted
 let fetching = false;
 let fetchTimer = 0;
 let fetchAt = 0;
@@ -191,7 +191,6 @@ function refreshAll() {
 }
 
 function mark(id, wait) {
-  if (isGone) return;
   if (!dirty.has(id) || dirty.get(id) > wait) dirty.set(id, wait);
   schedule();
 }
@@ -266,6 +265,8 @@ export async function refreshRegions(regions, { all = false } = {}) {
   // A region that an older server does not have is no page.
   if (response.status === 404 && response.headers.get("content-type")?.startsWith("text/html")) showGone();
   if (!response.ok) return response.status >= 500 || response.status === 429;
+  gone?.remove();
+  gone = null;
   const text = await response.text();
   // In a template, because a region may consist of table rows.
   const html = regions.length === 1 ? `<template id="region-${names}">${text}</template>` : text;
@@ -282,12 +283,10 @@ export async function refreshRegions(regions, { all = false } = {}) {
   return false;
 }
 
-// What the page is about was deleted: it shows how it was, and asks no more.
+// What the page is about was deleted: it shows how it was. It is fetched again if it changes: it may be there again,
+// or the response was that of a proxy.
 function showGone() {
-  if (isGone) return;
-  isGone = true;
-  dirty.clear();
-  toast("This was deleted meanwhile. The page shows how it was.", { kind: "error", seconds: 3600 });
+  gone ??= toast("This was deleted meanwhile. The page shows how it was.", { kind: "error", seconds: 3600 });
 }
 
 // A list with data-hold does not move while it is read: its rows change, and a button offers the new ones.
