@@ -129,3 +129,17 @@ async def test_the_shortcuts_are_listed_and_the_focus_returns(tab: Tab) -> None:
     await expect(tab.page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
     await tab.page.keyboard.press("Escape")
     await expect(tab.page.get_by_role("button", name="Light or dark")).to_be_focused()
+
+
+async def test_the_palette_opens_a_job_that_waits_for_approval(ask: ApiClient, tab: Tab) -> None:
+    await ask("PUT", "/agents/ops", {"approval": "required"})
+    agent = await ask.new("agent", agent="ops")
+    document = {"schedule": "0 0 1 1 *", "target": {"kind": "pull"}}
+    assert (await agent("PUT", "/agents/ops/jobs/backup", document)).status == 201
+    await tab.open()
+    await tab.page.keyboard.press("/")
+    await tab.page.keyboard.type("resume back")
+    await expect(tab.page.get_by_role("option")).to_have_count(1)
+    await tab.page.keyboard.press("Enter")
+    await tab.page.get_by_role("button", name="Approve").wait_for()
+    assert (await ask("GET", "/agents/ops/jobs/backup")).body["disabledReason"] == "approval"

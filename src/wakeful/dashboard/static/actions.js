@@ -38,12 +38,12 @@ export function startActions() {
 // Call the API as a button says, and do what it names afterwards.
 export async function run(button) {
   if (button.ariaBusy === "true") return null;
-  const { method = "POST", path, body, confirm, done = "reload" } = button.dataset;
+  const { method = "POST", path, body, confirm, done = "reload", version } = button.dataset;
   if (confirm && !(await confirmDialog(confirm, { danger: button.classList.contains("danger"), confirm: button.dataset.verb ?? button.textContent.trim() }))) return null;
   button.setAttribute("aria-busy", "true");
   let leaves = false;
   try {
-    const result = await request(method, path, body === undefined ? undefined : JSON.parse(body));
+    const result = await request(method, path, body === undefined ? undefined : JSON.parse(body), version ? { headers: { "if-match": `"${version}"` } } : {});
     button.dispatchEvent(new CustomEvent("wakeful:done", { bubbles: true, detail: result }));
     leaves = finish(done, result);
     return result;

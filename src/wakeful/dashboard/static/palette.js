@@ -104,11 +104,15 @@ async function remoteOptions(text, signal) {
 }
 
 async function act(verb, job) {
-  if (verb !== "run") {
-    await bulk(verb, { jobs: [job.id] });
-    return;
-  }
   try {
+    if (verb === "resume" && (await get(path("agents", job.agentId, "jobs", job.id))).disabledReason === "approval") {
+      location.assign(page("agents", job.agentId, "jobs", job.name)); // it is approved by who has looked at it
+      return;
+    }
+    if (verb !== "run") {
+      await bulk(verb, { jobs: [job.id] });
+      return;
+    }
     const run = await post(path("agents", job.agentId, "jobs", job.name, "run"), {});
     toast(`${job.agentId}/${job.name} started`, { action: { label: "Show the run", run: go(page("runs", run.id)) }, seconds: 12 });
   } catch (error) {
