@@ -22,6 +22,7 @@ from wakeful.service.auth.accounts import Accounts
 from wakeful.service.row_codec import instant
 from wakeful.store.connect import open_within, store_at
 from wakeful.store.port import Store
+from wakeful.store.rows import VERIFYING
 from wakeful.store.stats import RecentRun
 from wakeful.values.package import VERSION
 
@@ -229,7 +230,7 @@ class WorkerService:
         executors = [
             ExecutorState(holder.name, holder.runs, holder.beat_ms)
             for holder in holders
-            if holder.is_executor
+            if holder.is_executor and holder.name != VERIFYING  # no executor has it any more
         ]
         return Processes(workers, executors)
 

@@ -55,7 +55,7 @@ async def test_workers_are_listed_with_heartbeat_and_lanes(ask: ApiClient):
 
 async def test_executors_are_listed_with_the_runs_that_they_hold(ask: ApiClient):
     job = {"schedule": SELDOM, "target": {"kind": "pull"}, "overlapPolicy": "allow"}
-    await ask("PUT", "/agents/writer/jobs/digest", job)
+    await ask("PUT", "/agents/writer/jobs/digest", {**job, "verify": {"kind": "manual"}})
     for _ in range(2):
         await ask("POST", "/agents/writer/jobs/digest/run")
     claimed = await ask("POST", "/runs/claim", {"worker": "laptop", "agents": ["writer"], "limit": 2})
@@ -63,6 +63,10 @@ async def test_executors_are_listed_with_the_runs_that_they_hold(ask: ApiClient)
     (executor,) = (await ask("GET", "/workers")).body["executors"]
     assert (executor["name"], executor["runs"]) == ("laptop", 2)
     assert executor["lastHeartbeatAt"] is not None
+    for run in claimed.body["runs"]:
+        body = {"attempt": 1, "status": "succeeded"}
+        assert (await ask("POST", f"/runs/{run['id']}/complete", body)).body["verifying"]
+    assert (await ask("GET", "/workers")).body["executors"] == [], "the server verifies them"
 
 
 @on_one_store
