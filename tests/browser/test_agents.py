@@ -219,7 +219,8 @@ async def test_what_another_decides_changes_the_heading_and_the_buttons_of_an_op
     await ask("POST", f"{instance}/start")
     await tab.open("agents", "report", "instances", "eu")
     await tab.page.get_by_role("button", name="Pause").wait_for()
-    await ask("POST", f"{instance}/pause")
+    reply = await ask("POST", f"{instance}/pause")
+    assert reply.status == 200, reply
     await tab.page.locator("h1 .state", has_text="Paused").wait_for()
     await tab.page.get_by_role("button", name="Resume").wait_for()
 

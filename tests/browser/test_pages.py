@@ -130,9 +130,13 @@ async def test_long_names_and_schedules_fit_into_the_lists_at_every_width(tab: T
     }
     assert (await ask("POST", "/agents/default/jobs", job)).status == 201
     assert (await ask("POST", f"/agents/default/jobs/{job['name']}/run", {})).status < 300
-    for width in (390, 780, 900, 1030, 1200):
+    agent = {"description": "x" * 80, "heartbeat": {"every": "30m"}, "budget": {"tokensPerDay": 10**9}}
+    await ask("PUT", f"/agents/{job['name']}", {**agent, "tz": job["tz"]})
+    await ask("POST", f"/agents/{job['name']}/jobs/heartbeat/run", {})
+    await ask("POST", "/keys", {"name": "a key", "role": "agent", "agent": job["name"]})
+    for width in (390, 780, 900, 1030, 1100, 1200):
         await tab.page.set_viewport_size({"width": width, "height": 800})
-        for path in ("", "jobs", "runs"):
+        for path in ("", "jobs", "runs", "agents", "keys", f"agents/default/jobs/{job['name']}"):
             await _check(tab, path)
 
 

@@ -17,6 +17,7 @@ HOSTILE: Final = (
 #: Pages that show something in every workspace.
 PLAIN: Final = (
     "",
+    "inbox",
     "jobs",
     "jobs/new",
     "runs",
@@ -32,6 +33,7 @@ PLAIN: Final = (
     "keys",
     "quotas",
     "channels",
+    "subscriptions",
     "workers",
     "workspace",
     "settings",

@@ -32,7 +32,7 @@ from wakeful.service.services import Services
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 _ROLES: Final[dict[Role, str]] = {
-    "agent": "Create and manage the jobs of one agent",
+    "agent": "Manage the jobs of one agent",
     "member": "Read everything, and run jobs",
     "admin": "Everything in the workspace",
 }

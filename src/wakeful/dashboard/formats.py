@@ -16,6 +16,8 @@ from wakeful.service.auth.masking import mask_alerts, mask_value
 from wakeful.values.instance_names import instance_to_path
 
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
+#: An instant in a sentence of a service.
+_INSTANT: Final = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 #: Characters that change the direction of the text after them.
 _OVERRIDES: Final = re.compile("[\u202a-\u202e\u2066-\u2069]")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -149,6 +151,24 @@ def at(ms: int | None, tz: str | None = None) -> str:
     there = local(ms, tz)
     # `strftime` takes three times as long.
     return f"{there.isoformat(' ', 'seconds')[:19]} {there.tzname()}"
+
+
+def with_times(text: str, tz: str | None = None) -> str:
+    """Return a sentence whose instants are as on pages.
+
+    >>> with_times("It resumes at 1970-01-01T00:00:00.250Z.", "Europe/Berlin")
+    'It resumes at 1970-01-01 01:00:00 CET.'
+    >>> with_times("no such time: 1970-13-01T00:00:00Z, 9999-12-31T23:59:59Z", "Asia/Tokyo")
+    'no such time: 1970-13-01T00:00:00Z, 9999-12-31T23:59:59Z'
+    """
+
+    def local_time(found: re.Match[str]) -> str:
+        try:
+            return at(round(datetime.fromisoformat(found[0]).timestamp() * 1000), tz)
+        except (ValueError, OverflowError):
+            return found[0]
+
+    return _INSTANT.sub(local_time, text)
 
 
 def iso(ms: int) -> str:
@@ -305,6 +325,7 @@ FILTERS: Final[Mapping[str, Callable[..., object]]] = {
     "money": money,
     "percent": percent,
     "at": at,
+    "with_times": with_times,
     "iso": iso,
     "clock": clock,
     "relative": relative,

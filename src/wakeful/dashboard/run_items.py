@@ -217,7 +217,8 @@ def _end(details: RunDetails) -> list[Step]:
     run = details.run
     if run.state in _WAITING:
         title = _WAITING[run.state]
-        return [Step(title, None, "active", details.waiting or "")]
+        waiting = details.waiting or ""
+        return [Step(title, None, "active", waiting[:1].upper() + waiting[1:])]
     covers = f", for {run.covers} ticks" if run.covers > 1 else ""
     text = reason_text(run.reason, run.response_code) if run.state != "succeeded" else ""
     if run.state == "failed" and run.dead:

@@ -206,7 +206,7 @@ async def test_the_page_shows_what_a_run_waits_for_and_what_followed(ask: ApiCli
     assert "What followed" in page
     assert follower["id"] in page
     waiting = (await ask("GET", f"{PAGES}/runs/{follower['id']}")).body
-    assert "waits for an executor" in waiting
+    assert "Waits for an executor" in waiting
     assert "After run of digest" in waiting
     assert run["id"] in waiting
 

@@ -45,9 +45,9 @@ def test_a_run_that_was_retried_has_a_step_for_each_attempt() -> None:
 
 def test_a_waiting_run_says_what_it_waits_for() -> None:
     waiting = run(state="pending", started_ms=None, finished_ms=None)
-    steps = timeline(details(waiting, waiting="lane cron is full (30 of 30)"))
+    steps = timeline(details(waiting, waiting="Lane cron is full (30 of 30)"))
     assert titles(steps) == ["Planned", "Waiting"]
-    assert (steps[1].text, steps[1].tone) == ("lane cron is full (30 of 30)", "active")
+    assert (steps[1].text, steps[1].tone) == ("Lane cron is full (30 of 30)", "active")
 
 
 def test_a_missed_run_says_how_many_ticks_it_covers() -> None:

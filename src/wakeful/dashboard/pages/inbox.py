@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -14,6 +15,7 @@ from wakeful.service.admin.inbox import allowed_actions, deciders, describe_item
 router = page_router()
 
 _SHOWN: Final = 50
+_EMPTY_LINES: Final = re.compile(r"\n\s*\n")
 KINDS: Final[dict[str, str]] = {
     "verification": "Runs to confirm",
     "approval": "Jobs to approve",
@@ -39,7 +41,7 @@ class ShownItem(NamedTuple):
 
     row: InboxRow
     kind: str
-    detail: str | None
+    detail: str
     #: the page of what it is about
     href: str
     #: what the viewer may do, and the word for it
@@ -85,7 +87,8 @@ def _item(page: PageRequest, row: InboxRow) -> ShownItem:
     words = {"approve": _APPROVE, "reject": _REJECT}
     actions = [(each, words[each][row.kind]) for each in allowed_actions(page.principal, row.kind)]
     who = "" if actions else " or ".join(deciders(row.kind))
-    return ShownItem(row, KINDS[row.kind], describe_item(row), _href(page, row), actions, who)
+    detail = _EMPTY_LINES.sub("\n", describe_item(row) or "")
+    return ShownItem(row, KINDS[row.kind], detail, _href(page, row), actions, who)
 
 
 def _href(page: PageRequest, row: InboxRow) -> str:

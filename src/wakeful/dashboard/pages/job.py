@@ -11,6 +11,7 @@ from starlette.responses import Response
 from wakeful.dashboard.charts import Bar, DayBar
 from wakeful.dashboard.context import PageDep, PageRequest, page_router
 from wakeful.dashboard.formats import STATES, at, duration, local, money, state_word
+from wakeful.dashboard.pages.jobs import job_state
 from wakeful.dashboard.run_items import RunItem, bar_title, run_items
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import JobRecord
@@ -66,7 +67,7 @@ async def _overview(page: PageRequest, job: JobRecord) -> dict[str, Any]:
         "incidents": await services.admin.incidents.list(
             principal, workspace, agent=job.agent, job=job.id, states=("open", "acknowledged"), limit=5
         ),
-        "state": "active" if job.enabled else "paused" if job.disabled_reason == "paused" else "disabled",
+        "state": job_state(job),
         "explained": explain_job(job.definition),
         "is_signed": kind is not None and kind.is_signed,
         "days": days,

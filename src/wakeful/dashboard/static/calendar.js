@@ -15,6 +15,7 @@ export default function start(root) {
   region.addEventListener("pointerover", (event) => addTooltip(event.target.closest(".chart-heat a")));
   region.addEventListener("wakeful:replaced", () => prepare(region));
   prepare(region);
+  region.querySelector(".heat-current")?.scrollIntoView({ block: "nearest", inline: "center" });
 }
 
 function prepare(region) {

@@ -1,6 +1,9 @@
 // One-time links: /sign-in#wl_TOKEN. The fragment reaches no server and no log; the form sends it once.
 
 import { forgetOnSignOut } from "./drafts.js";
+import { nameZone } from "./time.js";
+
+nameZone();
 
 const token = location.hash.slice(1);
 if (/^wl_[\w-]+$/.test(token)) {

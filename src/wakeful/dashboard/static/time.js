@@ -25,9 +25,13 @@ export function relative(ms, now = Date.now()) {
   return ms > now ? `in ${text}` : `${text} ago`;
 }
 
-export function startTimes() {
-  // The server counts "today" in this zone.
+// The server counts "today" in this zone.
+export function nameZone() {
   document.cookie = `wakeful_tz=${zone}; path=${root}/; max-age=31536000; samesite=strict`;
+}
+
+export function startTimes() {
+  nameZone();
   update(document);
   setInterval(() => update(document), 1000);
   document.addEventListener("wakeful:replaced", (event) => update(event.target));

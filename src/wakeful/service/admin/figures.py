@@ -354,10 +354,12 @@ def concerns(facts: AttentionFacts) -> list[Concern]:
         f"No running process has {what}: start one that registers it, or change the target.",
     )  # fmt: skip
     acknowledged = troubles.open_incidents - troubles.new_incidents
+    more = (
+        f" {acknowledged} more {'is' if acknowledged == 1 else 'are'} acknowledged." if acknowledged else ""
+    )
     add(
         "incidents", "error", troubles.new_incidents, "open incident", "open incidents",
-        "Look at the cause, and acknowledge it while you work on it."
-        + (f" {acknowledged} more are acknowledged." if acknowledged else ""),
+        f"Look at the cause, and acknowledge it while you work on it.{more}",
     )  # fmt: skip
     add(
         "dead_letters", "error", troubles.dead_letters, "dead letter", "dead letters",
