@@ -17,7 +17,7 @@ from wakeful.engine.rescuer import LEASE_MS
 from wakeful.model.codec import JsonObject
 from wakeful.run.run import RunState
 from wakeful.service.row_codec import instant
-from wakeful.store.changelog import SUGGESTION, WAITING, ChangeRow
+from wakeful.store.changelog import INSTANCE, SUGGESTION, WAITING, ChangeRow
 from wakeful.store.port import Store
 from wakeful.store.stats import LiveFigures
 
@@ -60,7 +60,7 @@ class Change(NamedTuple):
     kind: str
     workspace: str
     agent: str
-    #: the id of the run, the job, the incident or the suggestion
+    #: the id of the run, the job, the incident, the suggestion or the instance
     id: str
     job_id: str | None
     #: the state of a run when the change is read
@@ -124,6 +124,8 @@ class ChangeSummary:
         elif change.kind == SUGGESTION:
             self._kinds.add("suggestions")
             self._note("suggestions", self._suggestions, change.id)
+        elif change.kind == INSTANCE:
+            self._kinds.add("instances")
         else:
             self._kinds.add("runs")
             self._note("runs", self._runs, change.id)
@@ -213,11 +215,14 @@ async def read_changes(
     run_ids: dict[str, None] = {}
     incident_ids: dict[str, None] = {}
     suggestion_ids: dict[str, None] = {}
+    instance_ids: dict[str, None] = {}
     for row in rows:
         if row.kind.startswith("incident."):
             incident_ids.update(dict.fromkeys(row.items))
         elif row.kind == SUGGESTION:
             suggestion_ids.update(dict.fromkeys(row.items))
+        elif row.kind == INSTANCE:
+            instance_ids.update(dict.fromkeys(row.items))
         elif row.kind != "job.changed" and row.kind not in _WITH_OTHERS:
             run_ids.update(dict.fromkeys(row.items))
     ids = list(run_ids)
@@ -228,6 +233,8 @@ async def read_changes(
     }
     incidents = {each.id: each for each in await store.incidents_by_ids(list(incident_ids))}
     suggestions = {each.id: each for each in await store.suggestions_by_ids(list(suggestion_ids))}
+    views = await store.instances_by_ids(list(instance_ids)) if instance_ids else ()
+    instances = {view.row.id: view.row for view in views}
     changes: list[Change] = []
     for row in rows:
         kind = row.kind
@@ -252,6 +259,11 @@ async def read_changes(
             changes += [
                 Change(kind, each.workspace, each.agent, each.id, each.job_id)
                 for each in filter(None, map(suggestions.get, items))
+            ]
+        elif kind == INSTANCE:
+            changes += [
+                Change(kind, each.workspace, each.agent, each.id, None)
+                for each in filter(None, map(instances.get, items))
             ]
         else:
             changes += [

@@ -1,4 +1,4 @@
-"""The changelog: which runs, jobs, incidents and suggestions changed, in order.
+"""The changelog: which runs, jobs, incidents, suggestions and instances changed, in order.
 
 A transaction writes one row for each kind of thing that it changed (more for large transactions). Each change
 has a number. Numbers start at 1 and have no gaps, and a smaller one never becomes visible after a larger one.
@@ -24,7 +24,7 @@ from wakeful.store.audit import AuditEntry
 WaitingKind = Literal["inbox.approval", "inbox.suggestion", "inbox.incident"]
 Kind = (
     Literal["run.started", "run.finished", "run.retrying", "job.changed", "signal.emitted"]
-    | Literal["suggestion.changed", "verification.requested", "budget.exhausted"]
+    | Literal["suggestion.changed", "instance.changed", "verification.requested", "budget.exhausted"]
     | IncidentEvent
     | WaitingKind
 )
@@ -34,6 +34,9 @@ FINISHED: Final = "run.finished"
 RETRYING: Final = "run.retrying"
 #: The kind of rows of suggestions.
 SUGGESTION: Final = "suggestion.changed"
+#: The kind of rows of instances that a person or a program added, paused, resumed, stopped or changed. What
+#: their signals change is in the log as runs.
+INSTANCE: Final = "instance.changed"
 #: The kinds of rows of runs that wait for a person to verify them, and of caps that are reached (`block_id`).
 #: The events of MCP have them; `inbox.item_added` says the former too.
 VERIFICATION_REQUESTED: Final = "verification.requested"
@@ -71,7 +74,7 @@ class ChangeRow(NamedTuple):
     first: int
     kind: str
     at_ms: int
-    #: ids of runs, incidents or suggestions; for jobs, the fields of `ChangedJob` separated by tabs
+    #: ids of runs, incidents, suggestions or instances; for jobs, the fields of `ChangedJob` between tabs
     items: tuple[str, ...]
 
     @property
@@ -167,6 +170,10 @@ class TransactionEvents:
     def record_suggestions(self, suggestion_ids: Iterable[str]) -> None:
         """Record that these suggestions were added or changed."""
         self._note(SUGGESTION, suggestion_ids)
+
+    def record_instances(self, instance_ids: Iterable[str]) -> None:
+        """Record that these instances were added or changed, other than by their signals."""
+        self._note(INSTANCE, instance_ids)
 
     def record_waiting(self, kind: InboxKind, ids: Iterable[str]) -> None:
         """Record that these began to wait for a person: jobs, suggestions or incidents."""

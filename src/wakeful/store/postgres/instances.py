@@ -115,7 +115,7 @@ async def change_instances(
     if plan.active is not None and plan.active == bool(inactive):
         raise AgentChanged(agent)
     try:
-        await shared.write_changes(session, plan)
+        await shared.write_changes(session, events, plan)
     except Duplicate as error:  # repeat the transaction: another one has just added the instance
         raise SerializationError("the instance was added meanwhile") from error
     if limits is not None and plan.grows:

@@ -295,8 +295,9 @@ def plan_changes(
     return plan
 
 
-async def write_changes(session: SqlSession, plan: InstancePlan) -> None:
+async def write_changes(session: SqlSession, events: TransactionEvents, plan: InstancePlan) -> None:
     """Write the rows of a plan. Duplicate: another transaction has added one of them."""
+    events.record_instances(row.id for row in (*plan.added, *plan.updated))
     for row in sorted(plan.added):  # in the order of the ids, as all transactions do
         await write_instance(session, row, new=True)
     for row in plan.updated:

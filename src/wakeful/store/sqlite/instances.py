@@ -97,7 +97,7 @@ async def change_instances(
     plan = shared.plan_changes(workspace, agent, names, rows, jobs, rules)
     if plan.active is not None and db.execute(ACTIVE, (workspace, agent)).fetchone() != (plan.active,):
         raise AgentChanged(agent)
-    await shared.write_changes(session, plan)
+    await shared.write_changes(session, events, plan)
     if limits is not None and plan.grows:
         await _check_limits(db, workspace, agent, limits)
     for own, reason, running in plan.cancelled:

@@ -13,7 +13,7 @@ from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import HOME, ApiClient, served
 from tests.support.sse_client import ReceivedEvent, Stream, listening
 from tests.support.waiting import PATIENCE, eventually, over
-from wakeful import Wakeful
+from wakeful import Agent, Wakeful, on
 from wakeful.errors import Unavailable
 from wakeful.service.auth.access import LOCAL
 from wakeful.store.changelog import ChangeRow
@@ -101,6 +101,31 @@ async def test_an_event_summarizes_what_changed_and_has_the_figures(new_app: New
         received += await stream.until(lambda event: event.data["figures"]["nextTickMs"] is not None)
         seqs = [event.seq for event in received]
         assert seqs == sorted(seqs) == [event.data["seq"] for event in received]
+
+
+async def test_an_instance_that_is_paused_is_a_change_of_its_agent_and_no_plain_event(
+    new_app: NewApp,
+) -> None:
+    app = new_app()
+
+    @app.agent
+    class Report(Agent):
+        name = "report"
+
+        @on("*")
+        def handle(self) -> None: ...
+
+    instance = "/agents/report/instances/eu"
+    async with app, served(app) as operator:
+        await operator("POST", f"{instance}/start")
+        async with listening(operator, coalesceMs=250) as stream, listening(operator) as plain:
+            await hello(stream)
+            assert (await operator("POST", f"{instance}/pause")).status == 200
+            (*_, event) = await stream.until(lambda event: "instances" in event.data["kinds"])
+            assert event.data["changed"]["agents"] == ["report"]
+            job_id = await given_job(operator)
+            (*events,) = await plain.until(lambda event: event.data.get("jobId") == job_id)
+            assert [each.type for each in events] == ["job.changed"]
 
 
 async def test_nothing_is_missed_across_a_server_restart(new_app: NewApp) -> None:
