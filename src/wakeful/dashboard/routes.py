@@ -44,7 +44,7 @@ async def without_slash(page: PageDep) -> Response:
 @_unknown.get("/{rest:path}")
 async def refuse_unknown_page(page: PageDep, rest: str) -> Response:
     """Return the page for an address without a page."""
-    raise NotFound("there is no page at this address; open one from the menu")
+    raise NotFound("there is no page at this address")
 
 
 def routers() -> list[APIRouter]:

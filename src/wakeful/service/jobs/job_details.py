@@ -37,7 +37,7 @@ _DISABLED: Final[Mapping[str, tuple[str, str, Remedy]]] = {
     AGENT_INACTIVE: ("Its agent is not active", "Activate the agent to resume its jobs.", "agent"),
     APPROVAL: (
         "It waits for approval",
-        "An agent made this job. Check it, then resume it to approve.",
+        "An agent made this job. Check it, then approve it.",
         "resume",
     ),
     "failed": (
