@@ -174,5 +174,5 @@ def test_what_is_wrong_is_refused_in_one_sentence(machine: Machine):
     ):
         refused = machine.wakeful(*arguments)
         assert (refused.code, said in refused.err) == (code, True), (arguments, refused)
-    no_list = machine.wakeful("instances", "--json")
+    no_list = machine.wakeful("instances", "report", "--json")
     assert json.loads(no_list.out)["cursor"] is None

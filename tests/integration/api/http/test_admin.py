@@ -147,8 +147,9 @@ async def test_a_verification_that_continues_finds_newest_entries_that_are_gone(
 
     async def continued(after: int, hash: str) -> str | None:
         found = (await ask("GET", "/audit/verify", after=after, hash=hash)).body
-        assert (found["ok"], found["complete"]) == (found["flaw"] is None, True)
-        return found["flaw"]
+        flaw: str | None = found["flaw"]
+        assert (found["ok"], found["complete"]) == (flaw is None, True)
+        return flaw
 
     assert await continued(count, noted) is None
     assert await continued(count, "0" * 64) == f"entry {count} is not the one that was written last"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -74,7 +75,8 @@ async def test_a_report_of_an_agent_has_its_budget_however_many_others_there_are
     for agent in ("painter", "writer"):
         await ask("PUT", f"/agents/{agent}", {"budget": {"costPerDay": 5}})
         await _used(ask, agent, "capped", 150, 1.0, budget={"tokensPerDay": 100})
-    found = (await ask("GET", "/cost", agent="writer", to="2027-03-01", **{"from": "2027-03-01"})).body
+    days: dict[str, Any] = {"from": "2027-03-01", "to": "2027-03-01"}
+    found = (await ask("GET", "/cost", agent="writer", **days)).body
     caps = [(each["agentId"], each["job"], each["cap"]) for each in found["budgets"]]
     assert caps == [("writer", "capped", "tokensPerDay"), ("writer", None, "costPerDay")]
 
