@@ -21,7 +21,7 @@ from tests.support.instances import (
 )
 from tests.support.notifications import NotificationRecorder
 from wakeful.document import Defaults, read_definition
-from wakeful.errors import ResourceExhausted
+from wakeful.errors import NotFound, ResourceExhausted
 from wakeful.job.job import ScheduleKey
 from wakeful.run.instances import (
     DeclaredSchedule,
@@ -309,6 +309,18 @@ async def test_the_number_of_instances_of_a_workspace_is_limited(store: Store) -
     await _start(store, "a", limits=limits)
     with pytest.raises(ResourceExhausted, match="workspace 'default' may have 1 instance "):
         await _start(store, "b", agent="other", limits=limits)
+
+
+async def test_a_signal_for_existing_instances_adds_none(store: Store) -> None:
+    await store.send([arrival("a")], MAILBOX)
+    existing = InstanceLimits(may_add=False)
+    assert len(await store.send([arrival("a")], MAILBOX, existing)) == 1
+    with pytest.raises(NotFound):
+        await store.send([arrival("a"), arrival("b")], MAILBOX, existing)
+    assert await store.instance("default", "report", "b") is None
+    view = await store.instance("default", "report", "a")
+    assert view is not None
+    assert view.waiting == 2
 
 
 async def test_a_quota_takes_precedence_over_the_limit_and_use_is_counted(store: Store) -> None:

@@ -14,7 +14,7 @@ from wakeful.errors import Unavailable, WakefulError
 from wakeful.job.policy import Backoff
 from wakeful.launch.port import Launch
 from wakeful.logs import get_logger
-from wakeful.run.instances import Send
+from wakeful.run.instances import InstanceLimits, Send
 from wakeful.run.signal_rules import signal_run
 from wakeful.store.port import Store
 from wakeful.values.ids import new_id
@@ -103,5 +103,6 @@ class MemoryDelays:
                 triggered_by=run_id,
                 depth=found[0].depth,
             )
-            await self._store.send([arrival], agent_class.mailbox)
+            # It may be deleted in this moment.
+            await self._store.send([arrival], agent_class.mailbox, InstanceLimits(may_add=False))
         return True

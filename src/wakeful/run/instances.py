@@ -126,6 +126,8 @@ class InstanceLimits(NamedTuple):
 
     per_workspace: int | None = None
     per_agent: int | None = None
+    #: whether an instance that does not exist is added at all
+    may_add: bool = True
 
 
 class Send(NamedTuple):

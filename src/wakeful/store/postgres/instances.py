@@ -85,6 +85,7 @@ async def send(
 
 
 async def _check_limits(db: Db, workspace: str, agent: str, limits: InstanceLimits) -> None:
+    shared.check_addition(limits, agent)
     await shared.check_limits(
         PostgresSession(db), workspace, await lock_limits(db, workspace, [agent], limits)
     )

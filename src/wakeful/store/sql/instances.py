@@ -418,6 +418,12 @@ async def instance_limits(
     return {agent: most for agent, most in found.items() if most is not None}
 
 
+def check_addition(limits: InstanceLimits, agent: str) -> None:
+    """Raise NotFound if an instance may not be added."""
+    if not limits.may_add:
+        raise NotFound(f"the instance of agent '{agent}' does not exist any more")
+
+
 async def check_limits(session: SqlSession, workspace: str, limits: Mapping[str, int]) -> None:
     """Raise ResourceExhausted if there are more instances than `limits` allows, new ones included."""
     for agent, most in limits.items():

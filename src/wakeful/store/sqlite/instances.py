@@ -73,6 +73,7 @@ def _any_missing(db: sqlite3.Connection, arrivals: Sequence[Arrival]) -> bool:
 
 
 async def _check_limits(db: sqlite3.Connection, workspace: str, agent: str, limits: InstanceLimits) -> None:
+    shared.check_addition(limits, agent)
     session = SqliteSession(db)
     await shared.check_limits(
         session, workspace, await shared.instance_limits(session, workspace, [agent], limits)
