@@ -18,8 +18,9 @@ const unanswered = new Map(); // address and body: the key
 
 function keyOf(asked) {
   if (!unanswered.has(asked)) {
-    unanswered.set(asked, [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join(""));
-    setTimeout(() => unanswered.delete(asked), SAME_MS);
+    const key = [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+    unanswered.set(asked, key);
+    setTimeout(() => unanswered.get(asked) === key && unanswered.delete(asked), SAME_MS);
   }
   return unanswered.get(asked);
 }
